@@ -1,0 +1,156 @@
+//! `hostview check`.
+
+use std::io::{IsTerminal as _, stderr};
+use std::path::PathBuf;
+
+use clap::Args;
+use hostview::case::{to_toml, write_atomically};
+use hostview::check::{CheckOptions, DRAWN, ProfileChoice, Report, check};
+use hostview::laws::{self, LawId};
+use hostview::report::{case_file_name, check_as_json, matrix, reasons, repeat_command, story, summary};
+use hostview::subject::{self, BUILT_IN};
+use hostview_sim::Profile;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::out::{say, say_line};
+use super::{Exit, Wrong};
+
+/// Runs the suite: every law, on every profile, over drawn sequences
+///
+/// D-laws are checked on the driver of each profile, V-laws on each subject. What breaks is shrunk to the shortest
+/// sequence, told step by step, and written as a case file that `hostview replay` runs.
+#[derive(Debug, Args)]
+pub(super) struct CheckArguments {
+    /// A shipped profile, a file, or `drawn` for profiles drawn at random; all of these when left out
+    #[arg(long, value_name = "NAME|FILE")]
+    profile: Vec<String>,
+
+    /// A subject: cache, rebuild, or the deliberately broken leaky; cache and rebuild when left out
+    #[arg(long, value_name = "NAME")]
+    subject: Vec<String>,
+
+    /// A law, by its id; all when left out
+    #[arg(long, value_name = "ID")]
+    law: Vec<String>,
+
+    /// Sequences for each profile and subject
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    cases: u32,
+
+    /// The seed of everything that is drawn; the same seed gives the same run
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    seed: u64,
+
+    /// Writes the report as JSON as well
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+
+    /// Where case files of failures go
+    #[arg(long, value_name = "DIR", default_value = "hostview-failures")]
+    out: PathBuf,
+}
+
+impl Default for CheckArguments {
+    fn default() -> Self {
+        Self {
+            profile: Vec::new(),
+            subject: Vec::new(),
+            law: Vec::new(),
+            cases: 256,
+            seed: 1,
+            json: None,
+            out: PathBuf::from("hostview-failures"),
+        }
+    }
+}
+
+pub(super) fn run(arguments: &CheckArguments) -> Result<Exit, Wrong> {
+    let options = options(arguments)?;
+    let bar = progress_bar(&options);
+    let report = check(&options, &|profile| {
+        bar.set_message(profile.to_owned());
+        bar.inc(1);
+    });
+    bar.finish_and_clear();
+
+    say(&matrix(&report));
+    let reasons = reasons(&report);
+    if !reasons.is_empty() {
+        say(&format!("\n{reasons}"));
+    }
+    tell_failures(&options, &report, arguments)?;
+    say_line(&format!("\n{}", summary(&options, &report)));
+    if let Some(file) = &arguments.json {
+        let text = format!("{:#}\n", check_as_json(&options, &report));
+        write_atomically(file, &text)
+            .map_err(|error| Wrong(format!("{}: cannot be written: {error}", file.display())))?;
+    }
+    Ok(if report.holds() { Exit::Holds } else { Exit::Broken })
+}
+
+/// Writes the case of each failure; tells it in full where its law and subject come up first, and in a line elsewhere.
+fn tell_failures(options: &CheckOptions, report: &Report, arguments: &CheckArguments) -> Result<(), Wrong> {
+    let mut told: Vec<(LawId, Option<&str>)> = Vec::new();
+    let mut elsewhere = String::new();
+    for failure in &report.failures {
+        let file = arguments.out.join(case_file_name(failure));
+        write_atomically(&file, &to_toml(&failure.case))
+            .map_err(|error| Wrong(format!("{}: cannot be written: {error}", file.display())))?;
+        let (file, repeat) = (file.display().to_string(), repeat_command(options, failure));
+        let what = (failure.law, failure.subject);
+        if told.contains(&what) {
+            elsewhere += &format!("  {} on {}: {file}\n", failure.law, failure.profile);
+        } else {
+            say(&format!("\n{}", story(failure, &file, &repeat)));
+            told.push(what);
+        }
+    }
+    if !elsewhere.is_empty() {
+        say(&format!("\nBroken in the same way elsewhere, with a case each:\n{elsewhere}"));
+    }
+    Ok(())
+}
+
+fn options(arguments: &CheckArguments) -> Result<CheckOptions, Wrong> {
+    let named = |name: &String| -> Result<ProfileChoice, Wrong> {
+        if name == DRAWN {
+            return Ok(ProfileChoice::Drawn);
+        }
+        Ok(ProfileChoice::Given(Box::new(Profile::find(name)?), name.clone()))
+    };
+    let all: Vec<String> = Profile::shipped_names().map(str::to_owned).chain([DRAWN.to_owned()]).collect();
+    let profiles = if arguments.profile.is_empty() { &all } else { &arguments.profile };
+    let subjects = if arguments.subject.is_empty() {
+        BUILT_IN.iter().filter(|subject| subject.by_default).collect()
+    } else {
+        arguments.subject.iter().map(|name| subject::find(name)).collect::<Result<_, _>>()?
+    };
+    let laws: Vec<LawId> = arguments
+        .law
+        .iter()
+        .map(|id| match laws::find(id) {
+            Some(law) => Ok(law.id),
+            None => Err(Wrong(format!("no law `{id}`; `hostview laws` lists them"))),
+        })
+        .collect::<Result<_, _>>()?;
+    Ok(CheckOptions {
+        profiles: profiles.iter().map(named).collect::<Result<_, _>>()?,
+        subjects,
+        laws: (!laws.is_empty()).then_some(laws),
+        cases: arguments.cases,
+        seed: arguments.seed,
+    })
+}
+
+/// A bar on a terminal, nothing elsewhere.
+fn progress_bar(options: &CheckOptions) -> ProgressBar {
+    let rows = options.profiles.len() * (options.subjects.len() + 1);
+    let bar = ProgressBar::with_draw_target(
+        Some(rows as u64),
+        if stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() },
+    );
+    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}") {
+        bar.set_style(style);
+    }
+    bar
+}

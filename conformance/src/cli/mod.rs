@@ -1,0 +1,90 @@
+//! The command line.
+
+mod check;
+mod list;
+mod out;
+mod replay;
+
+use std::fmt::Display;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// How a run ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Exit {
+    /// All laws hold.
+    Holds = 0,
+    /// A law is broken, or a case does not do what it says.
+    Broken = 1,
+    /// The call or an input file is wrong.
+    Usage = 2,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+const AFTER_HELP: &str = "\
+Without a command, `check` is run.
+
+Exit codes:
+  0  all laws hold
+  1  a law is broken
+  2  the call or an input file is wrong
+  3  the platform or the subject cannot be opened";
+
+/// Judges caches of host views of device memory: on a simulated device, by named laws.
+#[derive(Debug, Parser)]
+#[command(name = "hostview", version, about, after_help = AFTER_HELP, max_term_width = 100)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Check(check::CheckArguments),
+    Replay(replay::ReplayArguments),
+    Laws(list::LawsArguments),
+    Profiles(list::ProfilesArguments),
+}
+
+/// Runs what the command line asks for.
+pub(crate) fn run() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // Help and version are no mistakes; everything else ends with 2, as clap has it.
+            let wrong = error.use_stderr();
+            let _ = error.print();
+            return if wrong { Exit::Usage.into() } else { Exit::Holds.into() };
+        }
+    };
+    let result = match arguments.command {
+        None => check::run(&check::CheckArguments::default()),
+        Some(Command::Check(arguments)) => check::run(&arguments),
+        Some(Command::Replay(arguments)) => replay::run(&arguments),
+        Some(Command::Laws(arguments)) => list::laws(&arguments),
+        Some(Command::Profiles(arguments)) => list::profiles(&arguments),
+    };
+    match result {
+        Ok(exit) => exit.into(),
+        Err(wrong) => {
+            eprintln!("hostview: {}", wrong.0);
+            Exit::Usage.into()
+        }
+    }
+}
+
+/// A message about a wrong call or input file.
+#[derive(Debug)]
+struct Wrong(String);
+
+impl<E: Display> From<E> for Wrong {
+    fn from(error: E) -> Self {
+        Self(error.to_string())
+    }
+}

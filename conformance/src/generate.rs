@@ -1,0 +1,295 @@
+//! What the suite draws: sequences for caches, sizes for D-laws, and profiles that nobody shipped.
+//!
+//! Every operation is legal in every state: a target that names nothing is left out, one that was freed stands for its
+//! stale address. So deleting operations, which is what shrinking does, never makes a sequence meaningless.
+
+use hostview_sim::{
+    CallKind, CapabilityOverrides, DrvError, FreeWhileRegistered, Generation, PageKind, PagePolicy, PageSize, Profile,
+};
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use crate::case::{Fail, Op, Step};
+use crate::laws::Draw;
+
+/// The most operations of one sequence.
+pub const LONGEST_SEQUENCE: usize = 50;
+
+/// One drawn operation.
+#[derive(Clone, Debug)]
+pub enum Drawn {
+    /// Allocates.
+    Alloc {
+        /// So many bytes.
+        bytes: u64,
+        /// By this policy.
+        policy: PagePolicy,
+        /// On this device, of those that there are.
+        device: u8,
+    },
+    /// Frees an allocation and makes one like it: what brings an address back.
+    Again {
+        /// Which, of those made so far.
+        which: u8,
+    },
+    /// Something with an allocation that was made before.
+    On {
+        /// Which, of those made so far.
+        which: u8,
+        /// What.
+        op: Op,
+        /// Where in it.
+        place: Place,
+        /// How many bytes at most.
+        bytes: u64,
+        /// What a write writes.
+        fill: u8,
+    },
+    /// Something with an address that is nobody's.
+    Wild {
+        /// What.
+        op: Op,
+        /// `null` or `nowhere`.
+        target: &'static str,
+    },
+    /// Makes a coming call fail.
+    Fault {
+        /// Of this kind.
+        call: CallKind,
+        /// Which one from there on.
+        nth: u32,
+        /// With this.
+        error: DrvError,
+    },
+    /// Finalizes.
+    Finalize,
+}
+
+/// Where in an allocation an operation works.
+#[derive(Clone, Copy, Debug)]
+pub enum Place {
+    /// At its base.
+    Base,
+    /// So many 256ths into it.
+    Inside(u8),
+    /// At its last byte.
+    Last,
+    /// Over its end.
+    OverEnd,
+    /// Behind its end.
+    Behind,
+    /// With a length that wraps.
+    Wraps,
+    /// With no length.
+    Empty,
+}
+
+/// Sizes where the edges are: a byte, around each page size, around 1 MiB with and without padding, around the thresholds
+/// of the cache, and over 512 MiB.
+fn sizes() -> impl Strategy<Value = u64> {
+    const KIB: u64 = 1 << 10;
+    const MIB: u64 = 1 << 20;
+    let around = |edge: u64| (0_u64..=2).prop_map(move |off| edge - 1 + off);
+    prop_oneof![
+        4 => select(vec![1, 64, 1280, 4 * KIB]),
+        4 => around(4 * KIB),
+        3 => around(64 * KIB),
+        1 => 1..=2 * MIB,
+        2 => (0_u64..=34).prop_map(|under| MIB + 1 - under),
+        2 => around(2 * MIB),
+        2 => around(18 * MIB),
+        2 => around(36 * MIB),
+        1 => around(512 * MIB),
+        1 => Just(512 * MIB + 1),
+    ]
+}
+
+fn places() -> impl Strategy<Value = Place> {
+    prop_oneof![
+        6 => Just(Place::Base),
+        4 => any::<u8>().prop_map(Place::Inside),
+        2 => Just(Place::Last),
+        1 => Just(Place::OverEnd),
+        1 => Just(Place::Behind),
+        1 => Just(Place::Wraps),
+        1 => Just(Place::Empty),
+    ]
+}
+
+fn policies() -> impl Strategy<Value = PagePolicy> {
+    prop_oneof![3 => Just(PagePolicy::HugeFirst), 1 => Just(PagePolicy::HugeOnly), 1 => Just(PagePolicy::NormalOnly)]
+}
+
+fn drawn() -> impl Strategy<Value = Drawn> {
+    let on = |op: Op| {
+        (any::<u8>(), places(), 1_u64..=64, any::<u8>()).prop_map(move |(which, place, bytes, fill)| Drawn::On {
+            which,
+            op,
+            place,
+            bytes,
+            fill,
+        })
+    };
+    let free =
+        (any::<u8>(), prop_oneof![9 => Just(Place::Base), 1 => Just(Place::Inside(128)), 1 => Just(Place::Last)])
+            .prop_map(|(which, place)| Drawn::On { which, op: Op::Free, place, bytes: 1, fill: 0 });
+    let faults = prop_oneof![
+        3 => Just((CallKind::Unregister, DrvError::ParaError)),
+        1 => Just((CallKind::Unregister, DrvError::Busy)),
+        3 => Just((CallKind::Register, DrvError::NotSupport)),
+        1 => Just((CallKind::Register, DrvError::Busy)),
+        2 => Just((CallKind::Alloc, DrvError::OutOfMemory)),
+        1 => Just((CallKind::Free, DrvError::Busy)),
+        1 => Just((CallKind::CopyIn, DrvError::InnerErr)),
+        1 => Just((CallKind::CopyOut, DrvError::InnerErr)),
+    ];
+    prop_oneof![
+        12 => (sizes(), policies(), any::<u8>())
+            .prop_map(|(bytes, policy, device)| Drawn::Alloc { bytes, policy, device }),
+        8 => free,
+        4 => any::<u8>().prop_map(|which| Drawn::Again { which }),
+        10 => on(Op::Acquire),
+        6 => on(Op::Read),
+        6 => on(Op::Write),
+        2 => on(Op::CopyIn),
+        2 => (select(vec![Op::Acquire, Op::Read, Op::Write, Op::Free]), select(vec!["null", "nowhere"]))
+            .prop_map(|(op, target)| Drawn::Wild { op, target }),
+        3 => (faults, 1_u32..=2).prop_map(|((call, error), nth)| Drawn::Fault { call, nth, error }),
+        1 => Just(Drawn::Finalize),
+    ]
+}
+
+/// Sequences of operations.
+pub fn sequences() -> impl Strategy<Value = Vec<Drawn>> {
+    prop::collection::vec(drawn(), 1..=LONGEST_SEQUENCE)
+}
+
+/// The sizes of D-law trials.
+pub fn draws() -> impl Strategy<Value = Draw> {
+    let kind = prop_oneof![Just(PageKind::Ordinary), Just(PageKind::Huge)];
+    (kind, 3_u64..=17, any::<u16>(), any::<u8>()).prop_map(|(kind, pages, inside, fill)| Draw {
+        kind,
+        pages,
+        inside: u64::from(inside),
+        fill,
+    })
+}
+
+/// Profiles that nobody shipped: page sizes × capabilities × regimes.
+pub fn profiles(base: &Profile) -> impl Strategy<Value = Profile> + use<> {
+    let base = base.clone();
+    let page = || select(vec![4096_u64, 16384, 65536]);
+    let host = (page(), any::<bool>(), any::<bool>());
+    let device = (
+        page(),
+        select(vec![1_u64 << 20, 2 << 20]),
+        any::<bool>(),
+        select(vec![64_u64 << 20, 1 << 30, 64 << 30]),
+        1_u32..=3,
+    );
+    let stated = (prop::option::weighted(0.2, any::<bool>()), prop::option::weighted(0.2, any::<bool>()));
+    let thresholds = (select(vec![0_u64, 65536, 2 << 20, 18 << 20]), select(vec![0_u64, 4 << 20, 36 << 20]));
+    let driver = (any::<bool>(), prop::bool::weighted(0.3), thresholds, any::<bool>());
+    (host, device, stated, driver).prop_map(move |(host, device, stated, driver)| {
+        let mut profile = base.clone();
+        "drawn".clone_into(&mut profile.name);
+        let (host_page, write_combining, virtual_function) = host;
+        profile.host.page_size = PageSize::new(host_page).unwrap_or(profile.host.page_size);
+        // Most drawn hosts can map something: a host that refuses everything has little to show.
+        profile.host.write_combining = write_combining || !virtual_function;
+        profile.host.virtual_function = virtual_function;
+        let (device_page, huge_page, unreported, memory, count) = device;
+        profile.device.page_size = PageSize::new(device_page).unwrap_or(profile.device.page_size);
+        profile.device.huge_page_size = PageSize::new(huge_page).unwrap_or(profile.device.huge_page_size);
+        profile.device.reports_bar = !(unreported && virtual_function);
+        profile.device.memory = memory;
+        profile.device.count = count;
+        let (bar_mem, bar_huge_mem) = stated;
+        profile.capabilities = CapabilityOverrides { bar_mem, bar_huge_mem, dev_mem_map_host: None };
+        let (v3, shifted, (ordinary, huge), adaptive) = driver;
+        profile.driver.generation = if v3 { Generation::V3 } else { Generation::V2 };
+        profile.driver.free_while_registered = if v3 { FreeWhileRegistered::Busy } else { FreeWhileRegistered::Cached };
+        profile.driver.view_offset = if shifted { 0x2000_0000_0000 } else { 0 };
+        profile.driver.ordinary_cache_threshold = ordinary;
+        profile.driver.huge_cache_threshold = huge;
+        profile.driver.adaptive_threshold = adaptive && !v3;
+        profile
+    })
+}
+
+/// The steps of a drawn sequence. Names are given in the order of the allocations: a, b, c …
+#[must_use]
+pub fn lower(drawn: &[Drawn], devices: u32) -> Vec<Step> {
+    let mut made: Vec<Step> = Vec::new();
+    let mut steps: Vec<Step> = Vec::with_capacity(drawn.len());
+    let mut fail = None;
+    for operation in drawn {
+        let step = match operation {
+            Drawn::Alloc { bytes, policy, device } => {
+                let name = name_of(made.len());
+                let step = Step { device: u32::from(*device) % devices, ..Step::alloc(&name, *bytes, *policy) };
+                made.push(step.clone());
+                step
+            }
+            Drawn::Again { which } => {
+                let Some(old) = pick(&made, *which) else { continue };
+                let name = name_of(made.len());
+                let free = Step::on(Op::Free, old.name.as_deref().unwrap_or_default());
+                let step = Step { name: Some(name), ..old.clone() };
+                steps.push(Step { fail: fail.take(), ..free });
+                made.push(step.clone());
+                step
+            }
+            Drawn::On { which, op, place, bytes, fill } => {
+                let Some(old) = pick(&made, *which) else { continue };
+                let (name, size) = (old.name.as_deref().unwrap_or_default(), old.bytes.unwrap_or_default());
+                on(*op, name, size, *place, *bytes, *fill)
+            }
+            Drawn::Wild { op: Op::Free, target } => Step::on(Op::Free, target),
+            Drawn::Wild { op, target } => {
+                let fill = (*op == Op::Write).then_some(0);
+                Step { fill, ..Step::on(*op, target).range(0, 8) }
+            }
+            Drawn::Fault { call, nth, error } => {
+                fail = Some(Fail { call: *call, nth: *nth, error: error.name().to_owned() });
+                continue;
+            }
+            Drawn::Finalize => Step::new(Op::Finalize),
+        };
+        steps.push(Step { fail: fail.take(), ..step });
+    }
+    steps
+}
+
+fn pick(made: &[Step], which: u8) -> Option<&Step> {
+    made.get(usize::from(which) % made.len().max(1))
+}
+
+fn on(op: Op, name: &str, size: u64, place: Place, bytes: u64, fill: u8) -> Step {
+    let step = Step { fill: matches!(op, Op::Write | Op::CopyIn).then_some(fill), ..Step::on(op, name) };
+    // What a device's own program does to its memory stays inside its allocation.
+    let place = match (op, place) {
+        (Op::CopyIn, Place::OverEnd | Place::Behind | Place::Wraps | Place::Empty) => Place::Base,
+        (_, place) => place,
+    };
+    let inside = |offset: u64| (offset, bytes.min(size - offset));
+    let (offset, bytes) = match place {
+        Place::Base => inside(0),
+        Place::Inside(part) => inside(size / 256 * u64::from(part) + size % 256 * u64::from(part) / 256),
+        Place::Last => (size - 1, 1),
+        Place::OverEnd => (size - 1, bytes + 1),
+        Place::Behind => (size, bytes),
+        // A buffer of that length cannot be had: only acquire is asked for it.
+        Place::Wraps if op == Op::Acquire => (size / 2, u64::MAX),
+        Place::Wraps => (size.wrapping_neg(), bytes),
+        Place::Empty => (0, 0),
+    };
+    if op == Op::Free { Step { offset, ..step } } else { step.range(offset, bytes) }
+}
+
+/// a … z, then a1 … z1, and so on.
+#[must_use]
+pub fn name_of(index: usize) -> String {
+    let letter = char::from(b'a' + u8::try_from(index % 26).unwrap_or(0));
+    if index < 26 { letter.to_string() } else { format!("{letter}{}", index / 26) }
+}

@@ -1,0 +1,9 @@
+//! The command `hostview`.
+
+mod cli;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    cli::run()
+}

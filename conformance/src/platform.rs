@@ -1,0 +1,204 @@
+//! The platform: where the suite runs.
+
+use hostview_sim::{
+    DeviceAddr, Fault, HostAddr, MemoryMode, PagePolicy, PlannedFault, Profile, RegisterCall, Registration, SimHost,
+    SimOptions, VirtualTime,
+};
+
+use crate::case::Via;
+use crate::code::ErrorCode;
+
+/// What a platform cannot do, and why.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Unsupported(pub String);
+
+/// Where the suite runs: the simulator, or a driver library.
+pub trait Platform {
+    /// Allocates device memory.
+    ///
+    /// # Errors
+    ///
+    /// The number that the layer answers.
+    fn alloc(&mut self, device: u32, bytes: u64, policy: PagePolicy, via: Via) -> Result<DeviceAddr, ErrorCode>;
+
+    /// Frees device memory.
+    ///
+    /// # Errors
+    ///
+    /// The number that the layer answers.
+    fn free(&mut self, address: DeviceAddr, via: Via) -> Result<(), ErrorCode>;
+
+    /// Registers device memory into the host.
+    ///
+    /// # Errors
+    ///
+    /// The driver's number.
+    fn register(&mut self, call: RegisterCall) -> Result<HostAddr, ErrorCode>;
+
+    /// Ends a registration.
+    ///
+    /// # Errors
+    ///
+    /// The driver's number.
+    fn unregister(&mut self, address: DeviceAddr, device: u32) -> Result<(), ErrorCode>;
+
+    /// Copies to the device.
+    ///
+    /// # Errors
+    ///
+    /// The driver's number.
+    fn copy_in(&mut self, address: DeviceAddr, from: &[u8]) -> Result<(), ErrorCode>;
+
+    /// Copies from the device.
+    ///
+    /// # Errors
+    ///
+    /// The driver's number.
+    fn copy_out(&mut self, address: DeviceAddr, into: &mut [u8]) -> Result<(), ErrorCode>;
+
+    /// Loads as the CPU would, without the signal.
+    ///
+    /// # Errors
+    ///
+    /// The access would fault.
+    fn host_read(&mut self, address: HostAddr, into: &mut [u8]) -> Result<(), Fault>;
+
+    /// Stores as the CPU would, without the signal.
+    ///
+    /// # Errors
+    ///
+    /// The access would fault.
+    fn host_write(&mut self, address: HostAddr, from: &[u8]) -> Result<(), Fault>;
+
+    /// Makes a coming call fail.
+    ///
+    /// # Errors
+    ///
+    /// The platform cannot: no real device fails on demand.
+    fn plan_fault(&mut self, fault: PlannedFault) -> Result<(), Unsupported>;
+
+    /// What the driver wrote so far.
+    fn log(&self) -> &[String];
+
+    /// The registrations that the driver holds, where it can be asked.
+    fn registrations(&self) -> Option<Vec<Registration>>;
+
+    /// The page of the allocation at an address, in bytes, where it can be told.
+    fn page_at(&self, address: DeviceAddr) -> Option<u64>;
+
+    /// How many pages a registration covers.
+    fn pages(&self, registration: &Registration) -> u64;
+
+    /// Virtual time, on a platform that keeps it.
+    fn virtual_time(&self) -> Option<VirtualTime>;
+
+    /// How the allocator stands, in lines, where it can be asked.
+    fn describe(&self) -> Vec<String>;
+
+    /// How host access is kept from unregistered memory.
+    fn memory_mode(&self) -> MemoryMode;
+}
+
+/// The simulator as a platform.
+#[derive(Debug)]
+pub struct SimPlatform {
+    host: SimHost,
+}
+
+impl SimPlatform {
+    /// A fresh simulated host.
+    #[must_use]
+    pub fn new(profile: &Profile) -> Self {
+        Self { host: SimHost::new(profile) }
+    }
+
+    /// A fresh simulated host that keeps books instead of protecting memory.
+    #[must_use]
+    pub fn bookkeeping(profile: &Profile, reason: &str) -> Self {
+        let options = SimOptions { bookkeeping: Some(reason.to_owned()), ..SimOptions::default() };
+        Self { host: SimHost::with_options(profile, &options) }
+    }
+
+    /// The host.
+    #[must_use]
+    pub fn host(&self) -> &SimHost {
+        &self.host
+    }
+}
+
+impl Platform for SimPlatform {
+    fn alloc(&mut self, device: u32, bytes: u64, policy: PagePolicy, via: Via) -> Result<DeviceAddr, ErrorCode> {
+        match via {
+            Via::Rt => Ok(self.host.rt_malloc(device, bytes, policy)?),
+            Via::Acl => Ok(self.host.acl_malloc(device, bytes, policy)?),
+            // A `halMemAlloc` flag word names one page kind: the first of the policy.
+            Via::Hal => Ok(self.host.alloc(device, policy.kinds(bytes)[0], bytes)?),
+        }
+    }
+
+    fn free(&mut self, address: DeviceAddr, via: Via) -> Result<(), ErrorCode> {
+        match via {
+            Via::Rt | Via::Hal => Ok(self.host.free(address)?),
+            Via::Acl => Ok(self.host.acl_free(address)?),
+        }
+    }
+
+    fn register(&mut self, call: RegisterCall) -> Result<HostAddr, ErrorCode> {
+        Ok(self.host.register(call)?)
+    }
+
+    fn unregister(&mut self, address: DeviceAddr, device: u32) -> Result<(), ErrorCode> {
+        Ok(self.host.unregister(address, device)?)
+    }
+
+    fn copy_in(&mut self, address: DeviceAddr, from: &[u8]) -> Result<(), ErrorCode> {
+        Ok(self.host.copy_in(address, from)?)
+    }
+
+    fn copy_out(&mut self, address: DeviceAddr, into: &mut [u8]) -> Result<(), ErrorCode> {
+        Ok(self.host.copy_out(address, into)?)
+    }
+
+    fn host_read(&mut self, address: HostAddr, into: &mut [u8]) -> Result<(), Fault> {
+        self.host.host_read(address, into)
+    }
+
+    fn host_write(&mut self, address: HostAddr, from: &[u8]) -> Result<(), Fault> {
+        self.host.host_write(address, from)
+    }
+
+    fn plan_fault(&mut self, fault: PlannedFault) -> Result<(), Unsupported> {
+        self.host.plan_fault(fault);
+        Ok(())
+    }
+
+    fn log(&self) -> &[String] {
+        self.host.log()
+    }
+
+    fn registrations(&self) -> Option<Vec<Registration>> {
+        Some(self.host.registrations().collect())
+    }
+
+    fn page_at(&self, address: DeviceAddr) -> Option<u64> {
+        let allocation = self.host.allocation_at(address)?;
+        Some(self.host.profile().page(allocation.kind).bytes())
+    }
+
+    fn pages(&self, registration: &Registration) -> u64 {
+        self.host.profile().page(registration.kind).pages(registration.bytes)
+    }
+
+    fn virtual_time(&self) -> Option<VirtualTime> {
+        Some(self.host.now())
+    }
+
+    fn describe(&self) -> Vec<String> {
+        self.host.describe_heaps()
+    }
+
+    fn memory_mode(&self) -> MemoryMode {
+        self.host.memory_mode().clone()
+    }
+}

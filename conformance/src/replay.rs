@@ -1,0 +1,276 @@
+//! Replaying files: every case must do what it says, and every law must hold that is not said to break.
+
+use std::path::{Path, PathBuf};
+
+use hostview_cache::Held;
+use hostview_sim::{ByteCount, CallKind, MemoryMode, Profile, ProfileError, VirtualTime, cost_of, resident_bytes};
+
+use crate::cache_run::CacheRun;
+use crate::case::{self, Case, CaseError, Step, Through};
+use crate::driver_run::DriverRun;
+use crate::platform::{Platform, SimPlatform};
+use crate::subject::{self, UnknownSubject};
+
+/// Why files could not be replayed.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplayError {
+    /// A file is no case.
+    #[error(transparent)]
+    Case(#[from] CaseError),
+    /// A path that is not there, or cannot be read.
+    #[error("{path}: {problem}")]
+    Path {
+        /// The path.
+        path: String,
+        /// What is wrong, and the mend.
+        problem: String,
+    },
+    /// A case names a profile that is none.
+    #[error("{path}: {error}")]
+    Profile {
+        /// The file.
+        path: String,
+        /// What is wrong with the profile.
+        error: ProfileError,
+    },
+    /// A case names a subject that is none.
+    #[error("{path}: {error}")]
+    Subject {
+        /// The file.
+        path: String,
+        /// Which.
+        error: UnknownSubject,
+    },
+}
+
+/// The files that paths stand for: themselves, and in folders everything that can be a case.
+///
+/// # Errors
+///
+/// A path is missing, or a folder holds no case.
+pub fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, ReplayError> {
+    let mut files = Vec::new();
+    for path in paths {
+        if path.is_dir() {
+            let before = files.len();
+            collect(path, &mut files)?;
+            if files.len() == before {
+                let problem = "holds no case; give a folder with .toml or .jsonl files".to_owned();
+                return Err(ReplayError::Path { path: path.display().to_string(), problem });
+            }
+        } else {
+            files.push(path.clone());
+        }
+    }
+    Ok(files)
+}
+
+fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), ReplayError> {
+    let unreadable = |error: std::io::Error| ReplayError::Path {
+        path: folder.display().to_string(),
+        problem: format!("cannot be read: {error}"),
+    };
+    let entries = std::fs::read_dir(folder).map_err(unreadable)?;
+    let mut entries: Vec<PathBuf> =
+        entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>().map_err(unreadable)?;
+    entries.sort();
+    for entry in entries {
+        if entry.is_dir() {
+            collect(&entry, files)?;
+        } else if entry.extension().is_some_and(|ext| ext == "toml" || ext == "jsonl") {
+            files.push(entry);
+        }
+    }
+    Ok(())
+}
+
+/// The cases of a file, each with its profile and subject found.
+///
+/// # Errors
+///
+/// The file is no case, or names a profile or subject that is none.
+pub fn prepare(path: &Path) -> Result<Vec<Prepared>, ReplayError> {
+    let cases = case::load(path)?;
+    let place = path.display().to_string();
+    cases.into_iter().map(|case| prepare_case(case, &place)).collect()
+}
+
+/// A case with everything that it names.
+#[derive(Debug)]
+pub struct Prepared {
+    /// The case.
+    pub case: Case,
+    profile: Profile,
+    subject: &'static subject::BuiltIn,
+}
+
+fn prepare_case(case: Case, place: &str) -> Result<Prepared, ReplayError> {
+    let wrong = |error| ReplayError::Profile { path: place.to_owned(), error };
+    let profile = Profile::find(&case.profile).map_err(wrong)?;
+    let profile = profile.overridden(&case.profile_override, "[profile_override]").map_err(wrong)?;
+    let subject = subject::find(case.subject.as_deref().unwrap_or(subject::REFERENCE))
+        .map_err(|error| ReplayError::Subject { path: place.to_owned(), error })?;
+    Ok(Prepared { case, profile, subject })
+}
+
+/// How a case ended that did not pass.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Discord {
+    /// The step, from 0; none when it is about the whole case.
+    pub step: Option<usize>,
+    /// What must have come.
+    pub expected: String,
+    /// What came.
+    pub came: String,
+    /// The driver's last line.
+    pub log: Option<String>,
+    /// The heaps before and after the step, where an address is not as it must be.
+    pub heaps: Option<(Vec<String>, Vec<String>)>,
+}
+
+/// What a case used, for those who ask.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Usage {
+    /// Virtual time of all calls.
+    pub total: VirtualTime,
+    /// Virtual time of unregister calls.
+    pub unregister: VirtualTime,
+    /// How memory was protected.
+    pub memory: MemoryMode,
+    /// Resident memory of this process, in bytes.
+    pub resident: Option<u64>,
+    /// What the subject holds at the end.
+    pub held: Option<Held>,
+}
+
+/// How a case ended.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Ending {
+    /// What was not as it must be.
+    pub discord: Option<Discord>,
+    /// What it used.
+    pub usage: Usage,
+}
+
+impl Prepared {
+    /// Runs the case on a fresh platform.
+    #[must_use]
+    pub fn run(&self) -> Ending {
+        match self.case.through {
+            Through::Driver => self.run_driver(),
+            Through::Cache => self.run_cache(),
+        }
+    }
+
+    fn platform(&self) -> SimPlatform {
+        if self.case.bookkeeping {
+            SimPlatform::bookkeeping(&self.profile, "the case asks for it")
+        } else {
+            SimPlatform::new(&self.profile)
+        }
+    }
+
+    fn run_driver(&self) -> Ending {
+        let mut platform = self.platform();
+        let mut run = DriverRun::new(&mut platform);
+        let found = self.case.steps.iter().enumerate().find_map(|(index, step)| Some((index, run.step(step)?)));
+        let log = run.last_words();
+        let discord = found.map(|(index, mismatch)| Discord {
+            step: Some(index),
+            expected: mismatch.expected,
+            came: mismatch.came,
+            log,
+            heaps: self.case.steps[index].address.is_some().then(|| (self.heaps_before(index), platform.describe())),
+        });
+        let journal = platform.host().journal();
+        let usage = Usage {
+            total: platform.host().now(),
+            unregister: cost_of(journal, CallKind::Unregister),
+            memory: platform.memory_mode(),
+            resident: resident_bytes(),
+            held: None,
+        };
+        Ending { discord, usage }
+    }
+
+    /// The heaps as they were before a step: the sequence is run again up to it.
+    fn heaps_before(&self, step: usize) -> Vec<String> {
+        let mut platform = self.platform();
+        let mut run = DriverRun::new(&mut platform);
+        for step in &self.case.steps[..step] {
+            run.step(step);
+        }
+        platform.describe()
+    }
+
+    fn run_cache(&self) -> Ending {
+        let mut run = CacheRun::new(Box::new(self.platform()), self.subject.make());
+        let expected = &self.case.expect_law_broken;
+        let mut seen: Vec<&str> = Vec::new();
+        let mut discord = None;
+        for (index, step) in self.case.steps.iter().enumerate() {
+            let (breaches, mismatch) = run.step(index, step);
+            let unexpected = breaches.iter().find(|breach| !expected.iter().any(|id| id == breach.law.0));
+            // A law that breaks as it is said to may bring others with it: those are not what the case is about.
+            let unexpected = unexpected.filter(|_| expected.is_empty());
+            seen.extend(breaches.iter().map(|breach| breach.law.0));
+            let came = match (unexpected, mismatch) {
+                (Some(breach), _) => Some((format!("{} to hold", breach.law), breach.what.clone())),
+                (None, Some(mismatch)) => Some((mismatch.expected, mismatch.came)),
+                (None, None) => None,
+            };
+            if let Some((expected, came)) = came {
+                let log = run.last_words();
+                discord = Some(Discord { step: Some(index), expected, came, log, heaps: None });
+                break;
+            }
+        }
+        if discord.is_none()
+            && let Some(missing) = expected.iter().find(|id| !seen.contains(&id.as_str()))
+        {
+            discord = Some(Discord {
+                step: None,
+                expected: format!("{missing} to break"),
+                came: if seen.is_empty() { "every law holds".to_owned() } else { format!("{} broke", seen.join(", ")) },
+                log: None,
+                heaps: None,
+            });
+        }
+        let usage = Usage {
+            total: run.platform().virtual_time().unwrap_or_default(),
+            unregister: VirtualTime::ZERO,
+            memory: run.platform().memory_mode(),
+            resident: resident_bytes(),
+            held: Some(run.held()),
+        };
+        Ending { discord, usage }
+    }
+
+    /// The step of a discord.
+    #[must_use]
+    pub fn step(&self, index: usize) -> &Step {
+        &self.case.steps[index]
+    }
+}
+
+impl Usage {
+    /// In lines.
+    #[must_use]
+    pub fn describe(&self) -> Vec<String> {
+        let mut lines = vec![format!("virtual time {}", self.total)];
+        if self.unregister > VirtualTime::ZERO {
+            lines.push(format!("of that in unregister {}", self.unregister));
+        }
+        if let Some(held) = self.held {
+            lines.push(format!("held at the end: {} views of {}", held.count, ByteCount(held.bytes)));
+        }
+        lines.push(match &self.memory {
+            MemoryMode::Protected => "memory protected by the operating system".to_owned(),
+            MemoryMode::Bookkeeping(reason) => format!("memory not protected, books only: {reason}"),
+        });
+        if let Some(resident) = self.resident {
+            lines.push(format!("resident memory of this process {:.1} MiB", resident as f64 / f64::from(1 << 20)));
+        }
+        lines
+    }
+}

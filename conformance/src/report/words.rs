@@ -1,0 +1,105 @@
+//! A step as a person would tell it.
+
+use hostview_sim::{ByteCount, PagePolicy};
+
+use crate::case::{By, Op, Step, Via};
+
+/// A step in one line: `alloc a: 4 KiB, huge_first`.
+#[must_use]
+pub fn describe_step(step: &Step) -> String {
+    let target = step.target.as_deref().unwrap_or("");
+    let place = match step.offset {
+        0 => target.to_owned(),
+        offset if offset > 1 << 63 => format!("{target} - {}", ByteCount(offset.wrapping_neg())),
+        offset => format!("{target} + {}", ByteCount(offset)),
+    };
+    let range = match step.bytes {
+        Some(bytes) if bytes > 1 << 62 => format!("{place}, {bytes} bytes"),
+        Some(bytes) => format!("{place}, {}", ByteCount(bytes)),
+        None => place.clone(),
+    };
+    let mut text = match step.op {
+        Op::Alloc => {
+            let name = step.name.as_deref().unwrap_or("?");
+            let policy = match step.policy {
+                PagePolicy::HugeFirst => "huge_first",
+                PagePolicy::HugeOnly => "huge_only",
+                PagePolicy::NormalOnly => "normal_only",
+            };
+            format!("alloc {name}: {}, {policy}", ByteCount(step.bytes.unwrap_or(0)))
+        }
+        Op::Finalize => "finalize".to_owned(),
+        Op::Free | Op::Unregister => format!("{} {place}", step.op.name()),
+        _ => format!("{} {range}", step.op.name()),
+    };
+    if let Some(fill) = step.fill {
+        text += &format!(" of {fill:#04x}");
+    }
+    if let Some(data) = &step.data {
+        text += &format!(" = {data}");
+    }
+    if step.device != 0 {
+        text += &format!(", device {}", step.device);
+    }
+    match step.via {
+        Via::Rt => {}
+        Via::Acl => text += ", through ACL",
+        Via::Hal => text += ", straight at the HAL",
+    }
+    if step.by == Some(By::View) {
+        text += ", by the view's address";
+    }
+    if step.read_only {
+        text += ", read-only";
+    }
+    if let Some(flags) = step.flags {
+        text += &format!(", flags {flags:#x}");
+    }
+    if let Some(fail) = &step.fail {
+        let which = match fail.nth {
+            1 => format!("the next {}", fail.call),
+            nth => format!("{} number {nth} from here", fail.call),
+        };
+        text += &format!("   ({which} fails: {})", fail.error);
+    }
+    text
+}
+
+/// Breaks a text at 80 columns, the first line and the others each behind their indent.
+pub(super) fn wrapped(text: &str, first: &str, rest: &str) -> String {
+    const COLUMNS: usize = 80;
+    let mut lines = vec![first.to_owned()];
+    let mut empty = true;
+    for word in text.split_whitespace() {
+        let last = lines.last_mut().expect("never empty");
+        if !empty && last.chars().count() + 1 + word.chars().count() > COLUMNS {
+            lines.push(format!("{rest}{word}"));
+            continue;
+        }
+        if !empty {
+            last.push(' ');
+        }
+        last.push_str(word);
+        empty = false;
+    }
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::case::Fail;
+    use crate::expect::hex_of;
+
+    #[test]
+    fn a_step_reads_as_it_would_be_told() {
+        let alloc = Step { device: 1, ..Step::alloc("a", 1_048_577, PagePolicy::HugeOnly) };
+        assert_eq!(describe_step(&alloc), "alloc a: 1 MiB + 1 B, huge_only, device 1");
+        let write = Step { fill: Some(0x5a), ..Step::on(Op::Write, "a").range(64, 4096) };
+        assert_eq!(describe_step(&write), "write a + 64 B, 4 KiB of 0x5a");
+        let fail = Fail { call: hostview_sim::CallKind::Unregister, nth: 1, error: "DRV_ERROR_BUSY".to_owned() };
+        let free = Step { fail: Some(fail), ..Step::on(Op::Free, "a") };
+        assert_eq!(describe_step(&free), "free a   (the next unregister fails: DRV_ERROR_BUSY)");
+        assert_eq!(hex_of(&[0x5a, 0x01]), "5a01");
+    }
+}
