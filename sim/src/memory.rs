@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::addr::{DeviceAddr, HostAddr, PageKind};
 use crate::profile::{KERNEL_BLOCK, Profile};
@@ -45,6 +45,13 @@ pub enum Access {
     Write,
 }
 
+/// Ranges of this process that are protected apart from their surroundings, by all hosts together. Each may cost two of the
+/// mappings that the system allows, and a process that has none left cannot even allocate memory.
+static FENCES: AtomicUsize = AtomicUsize::new(0);
+
+/// Mappings left for everything else in the process.
+const MAPPINGS_LEFT: usize = 8192;
+
 /// One simulated host at a time sits at the driver's own addresses.
 static DRIVERS_RANGE_TAKEN: AtomicBool = AtomicBool::new(false);
 
@@ -64,6 +71,8 @@ pub(crate) struct Memory {
     view_offset: u64,
     at_drivers_range: bool,
     guards_work: bool,
+    /// How many of [`FENCES`] are this host's.
+    fences: usize,
     /// Kernel blocks whose host side is fenced by guard markers instead of `mprotect`, by offset.
     guarded: BTreeMap<u64, u64>,
     /// What the host may touch: offset to (end, access). Kept in both modes; the law in bookkeeping mode.
@@ -111,6 +120,7 @@ impl Memory {
             view_offset,
             at_drivers_range: seat && seated,
             guards_work: true,
+            fences: 0,
             guarded: BTreeMap::new(),
             allowed: BTreeMap::new(),
         }
@@ -165,8 +175,26 @@ impl Memory {
                 }
                 return Ok(());
             }
+            memory.add_fence()?;
             arena.protect(offset, bytes, protection)
         });
+    }
+
+    /// Counts one more range that is protected apart.
+    fn add_fence(&mut self) -> io::Result<()> {
+        let (fences, allowed) = (FENCES.fetch_add(1, Ordering::Relaxed) + 1, sys::mappings_allowed());
+        self.fences += 1;
+        if 2 * fences + MAPPINGS_LEFT > allowed {
+            let problem = format!("{fences} ranges apart, and the system allows a process {allowed} mappings");
+            return Err(io::Error::other(problem));
+        }
+        Ok(())
+    }
+
+    fn drop_fences(&mut self, count: usize) {
+        let count = count.min(self.fences);
+        self.fences -= count;
+        FENCES.fetch_sub(count, Ordering::Relaxed);
     }
 
     /// Takes a range from the host again: what unregister, a free to the kernel and the end of a heap do.
@@ -187,9 +215,10 @@ impl Memory {
     }
 
     /// Makes a range that was allowed inaccessible.
-    fn close(&self, arena: &mut Arena, from: u64, to: u64, protection: Protection) -> io::Result<()> {
+    fn close(&mut self, arena: &mut Arena, from: u64, to: u64, protection: Protection) -> io::Result<()> {
         let guarded = self.guarded.range(..=from).next_back().is_some_and(|(_, end)| to <= *end);
         if !guarded {
+            self.drop_fences(1);
             return arena.protect(from, to - from, Protection::None);
         }
         arena.guard(from, to - from)?;
@@ -217,6 +246,7 @@ impl Memory {
             self.guards_work = false;
             return Ok(false);
         }
+        self.add_fence()?;
         arena.protect(block.start, len, Protection::ReadWrite)?;
         self.guarded.insert(block.start, block.end);
         Ok(true)
@@ -231,8 +261,7 @@ impl Memory {
         let result = change(self, &mut arena);
         self.store = Store::Mapped(arena);
         if let Err(error) = result {
-            self.mode =
-                MemoryMode::Bookkeeping(format!("half-way, the system refused to protect one more range: {error}"));
+            self.mode = MemoryMode::Bookkeeping(format!("half-way, no more ranges could be protected: {error}"));
         }
     }
 
@@ -282,6 +311,7 @@ impl Memory {
         self.deny(at, bytes);
         let offset = self.offset(at);
         if let Some(end) = self.guarded.remove(&offset) {
+            self.drop_fences(1);
             // The next block here may be cut otherwise: back to one plain inaccessible range.
             self.fence(|_, arena| {
                 arena.protect(offset, end - offset, Protection::None)?;
@@ -371,6 +401,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
+        self.drop_fences(self.fences);
         if self.at_drivers_range {
             self.store = Store::Pages(HashMap::new());
             DRIVERS_RANGE_TAKEN.store(false, Ordering::Release);

@@ -6,9 +6,9 @@
 #![allow(unsafe_code, reason = "the one module that maps memory")]
 
 #[cfg(target_os = "linux")]
-pub(crate) use linux::{Arena, resident_bytes, system_page_size};
+pub(crate) use linux::{Arena, mappings_allowed, resident_bytes, system_page_size};
 #[cfg(not(target_os = "linux"))]
-pub(crate) use portable::{Arena, resident_bytes, system_page_size};
+pub(crate) use portable::{Arena, mappings_allowed, resident_bytes, system_page_size};
 
 #[cfg(target_os = "linux")]
 mod linux {
@@ -16,6 +16,7 @@ mod linux {
     use std::io;
     use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
     use std::ptr;
+    use std::sync::OnceLock;
 
     /// `MADV_GUARD_INSTALL` and `MADV_GUARD_REMOVE` of Linux 6.13 (6.15 for shared memory); libc has no names for them yet.
     const MADV_GUARD_INSTALL: i32 = 102;
@@ -248,6 +249,15 @@ mod linux {
         u64::try_from(size).unwrap_or(4096)
     }
 
+    /// How many mappings a process may have: `vm.max_map_count`.
+    pub(crate) fn mappings_allowed() -> usize {
+        static ALLOWED: OnceLock<usize> = OnceLock::new();
+        *ALLOWED.get_or_init(|| {
+            let text = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap_or_default();
+            text.trim().parse().unwrap_or(65_530)
+        })
+    }
+
     /// Resident memory of this process, in bytes, as `/proc/self/statm` says.
     pub(crate) fn resident_bytes() -> Option<u64> {
         let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
@@ -314,6 +324,10 @@ mod portable {
 
     pub(crate) fn system_page_size() -> u64 {
         4096
+    }
+
+    pub(crate) fn mappings_allowed() -> usize {
+        usize::MAX
     }
 
     pub(crate) fn resident_bytes() -> Option<u64> {
