@@ -73,6 +73,18 @@ impl Model {
             .position(|allocation| allocation.live && allocation.base == address && address != DeviceAddr::NULL)
     }
 
+    /// Takes note of bytes that the device wrote, whoever has the memory.
+    fn overwrite(&mut self, address: DeviceAddr, written: &[u8]) {
+        for allocation in self.allocations.iter_mut().filter(|allocation| allocation.live) {
+            for (at, byte) in written.iter().enumerate() {
+                let at = address.wrapping_add(at as u64);
+                if allocation.holds(at, 1) {
+                    allocation.known.insert(at.get() - allocation.base.get(), *byte);
+                }
+            }
+        }
+    }
+
     /// The newest allocation that covers an address, live or not: for naming it.
     #[must_use]
     pub fn newest_at(&self, address: DeviceAddr) -> Option<&Allocation> {
@@ -360,11 +372,14 @@ impl CacheRun {
         if step.op == Op::Finalize {
             model.finalized = true;
         }
+        if step.op == Op::CopyIn && *outcome == Outcome::Done {
+            model.overwrite(address, written);
+        }
         let allocation = &mut model.allocations[about?];
         let offset = address.get() - allocation.base.get();
         match (step.op, outcome) {
             (Op::Free, Outcome::Done) => allocation.live = false,
-            (Op::Write | Op::CopyIn, Outcome::Done) => {
+            (Op::Write, Outcome::Done) => {
                 allocation.known.extend(written.iter().enumerate().map(|(at, byte)| (offset + at as u64, *byte)));
             }
             (Op::Write | Op::CopyIn, _) => {

@@ -253,7 +253,8 @@ impl Profile {
     /// Whatever [`Profile::shipped`] or [`Profile::load`] answer.
     pub fn find(name_or_path: &str) -> Result<Self, ProfileError> {
         let path = Path::new(name_or_path);
-        let is_file = path.extension().is_some_and(|ext| ext == "toml") || path.components().count() > 1;
+        let is_file =
+            path.extension().is_some_and(|ext| ext == "toml") || name_or_path.contains(std::path::is_separator);
         if is_file { Self::load(path) } else { Self::shipped(name_or_path) }
     }
 

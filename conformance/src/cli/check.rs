@@ -25,7 +25,8 @@ pub(super) struct CheckArguments {
     #[arg(long, value_name = "NAME|FILE")]
     profile: Vec<String>,
 
-    /// A subject: cache, rebuild, or the deliberately broken leaky; cache and rebuild when left out
+    /// A subject: cache or rebuild, or one that is broken on purpose (leaky, breaks-v02 to breaks-v14); cache and rebuild
+    /// when left out
     #[arg(long, value_name = "NAME")]
     subject: Vec<String>,
 

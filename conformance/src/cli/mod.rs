@@ -38,7 +38,7 @@ Exit codes:
 
 /// Judges caches of host views of device memory: on a simulated device, by named laws.
 #[derive(Debug, Parser)]
-#[command(name = "hostview", version, about, after_help = AFTER_HELP, max_term_width = 100)]
+#[command(name = "hostview", version, after_help = AFTER_HELP, max_term_width = 100)]
 struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,

@@ -7,7 +7,7 @@ use hostview_sim::{ByteCount, HostAddr};
 use super::{Law, LawId, Need, Verdict, ViewLaw};
 use crate::cache_run::{Allocation, Bench, Evidence, Outcome};
 use crate::case::Op;
-use crate::recorder::{CallRecord, SubjectCall};
+use crate::recorder::{CallRecord, LedgerEntry, SubjectCall};
 use crate::subject::{Acquired, SubjectError};
 
 const fn law(id: &'static str, statement: &'static str, source: &'static str, needs: &'static [Need]) -> Law {
@@ -231,17 +231,13 @@ fn no_view_outlives(evidence: &Evidence<'_>, bench: &mut Bench<'_>) -> Option<Ve
     if !matches!(evidence.step.op, Op::Free | Op::Alloc) || !evidence.succeeded() {
         return None;
     }
-    let mut checked = false;
-    let freed = evidence.model.allocations.iter().filter(|allocation| !allocation.live && !allocation.views.is_empty());
+    let mut verdict = None;
+    let freed = evidence.model.allocations.iter().filter(|allocation| !allocation.live && allocation.accessed);
     for allocation in freed {
-        checked = true;
         let covering = evidence.ledger.1.overlapping(allocation.base, allocation.bytes);
-        let newer = |entry: &&crate::recorder::LedgerEntry| {
-            evidence
-                .model
-                .allocations
-                .iter()
-                .any(|other| other.live && other.base == entry.base && entry.made > other.made)
+        let newer = |entry: &&LedgerEntry| {
+            let mut live = evidence.model.allocations.iter().filter(|other| other.live);
+            live.any(|other| other.base == entry.base && entry.made > other.made)
         };
         if let Some(entry) = covering.filter(|entry| !newer(entry)) {
             return broken(format!(
@@ -257,14 +253,11 @@ fn no_view_outlives(evidence: &Evidence<'_>, bench: &mut Bench<'_>) -> Option<Ve
                 ));
             }
         }
+        // What was never granted a view has nothing that could outlive it.
+        let never_granted = allocation.refused && allocation.views.is_empty();
+        verdict = if never_granted { verdict.or(Some(Verdict::Refused)) } else { HELD };
     }
-    if checked { HELD } else { mirrored_by_refusal(evidence) }
-}
-
-/// A free of an allocation whose every access was refused has nothing that could outlive it.
-fn mirrored_by_refusal(evidence: &Evidence<'_>) -> Option<Verdict> {
-    let freed = evidence.about.filter(|_| evidence.step.op == Op::Free)?;
-    (freed.refused && evidence.ledger.1.overlapping(freed.base, freed.bytes).is_none()).then_some(Verdict::Refused)
+    verdict
 }
 
 fn stale_access(evidence: &Evidence<'_>) -> Option<Verdict> {

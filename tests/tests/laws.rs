@@ -1,0 +1,158 @@
+//! The laws hold on every profile, and each of them can be seen to break.
+
+#![allow(missing_docs)]
+
+use hostview::check::{CheckOptions, DRAWN, ProfileChoice, Report, Standing, check};
+use hostview::laws::{self, LawId};
+use hostview::subject;
+use hostview_sim::Profile;
+use rstest::rstest;
+
+fn choice(name: &str) -> ProfileChoice {
+    if name == DRAWN {
+        return ProfileChoice::Drawn;
+    }
+    ProfileChoice::Given(Box::new(Profile::shipped(name).unwrap()), name.to_owned())
+}
+
+fn run(profiles: &[&str], subjects: &[&str], cases: u32, seed: u64) -> (CheckOptions, Report) {
+    let options = CheckOptions {
+        profiles: profiles.iter().map(|name| choice(name)).collect(),
+        subjects: subjects.iter().map(|name| subject::find(name).unwrap()).collect(),
+        laws: None,
+        cases,
+        seed,
+    };
+    let report = check(&options, &|_| ());
+    (options, report)
+}
+
+fn standing(report: &Report, law: &str) -> Standing {
+    let laws = report.rows.iter().flat_map(|row| &row.laws);
+    laws.filter(|result| result.id.0 == law).map(|result| result.standing.clone()).next_back().unwrap()
+}
+
+#[rstest]
+fn every_law_holds_for_both_caches(
+    #[values("a2a3", "a2a3-64k", "a2a3-16k", "a2a3-vm", "a5", "a5-v3", "shifted", "drawn")] profile: &str,
+    #[values(1, 77)] seed: u64,
+) {
+    let (_, report) = run(&[profile], &["cache", "rebuild"], 256, seed);
+    assert_eq!(report.failures, []);
+    assert_eq!(report.rows.len(), 3);
+    assert!(report.rows.iter().all(|row| row.bookkeeping.is_none()));
+}
+
+#[test]
+fn on_a_capable_host_nothing_is_left_unchecked_but_what_nobody_claims() {
+    let (_, report) = run(&["a2a3"], &["cache"], 256, 1);
+    let unchecked: Vec<&str> = report
+        .rows
+        .iter()
+        .flat_map(|row| &row.laws)
+        .filter(|law| law.standing != Standing::Passed)
+        .map(|law| law.id.0)
+        .collect();
+    assert_eq!(unchecked, ["D10", "V15", "V16"]);
+}
+
+#[test]
+fn where_nothing_can_be_registered_the_refusals_are_checked_instead() {
+    let (_, report) = run(&["a2a3-vm"], &["cache"], 256, 1);
+    for law in ["D01", "D08", "D09", "D12", "V03", "V05", "V08", "V11"] {
+        assert_eq!(standing(&report, law), Standing::Refused, "{law}");
+    }
+}
+
+#[rstest]
+#[case("V01", "leaky", 4)]
+#[case("V02", "breaks-v02", 3)]
+#[case("V03", "breaks-v03", 2)]
+#[case("V04", "breaks-v04", 2)]
+#[case("V05", "breaks-v05", 2)]
+#[case("V06", "breaks-v06", 1)]
+#[case("V07", "breaks-v07", 2)]
+#[case("V08", "breaks-v08", 7)]
+#[case("V09", "breaks-v09", 3)]
+#[case("V10", "breaks-v10", 3)]
+#[case("V11", "breaks-v11", 3)]
+#[case("V12", "breaks-v12", 2)]
+#[case("V13", "breaks-v13", 2)]
+#[case("V14", "breaks-v14", 3)]
+fn each_v_law_catches_the_cache_that_breaks_it(
+    #[case] law: &str,
+    #[case] subject: &str,
+    #[case] longest: usize,
+    #[values(1, 2, 3)] seed: u64,
+) {
+    let (_, report) = run(&["a2a3"], &[subject], 256, seed);
+    let failure = report.failures.iter().find(|failure| failure.law.0 == law);
+    let failure = failure.unwrap_or_else(|| panic!("{law} caught nothing"));
+    assert!(failure.case.steps.len() <= longest, "{:?}", failure.case.steps);
+    assert_eq!(standing(&report, law), Standing::Broken);
+    // The case fails again in the same way.
+    let text = hostview::case::to_toml(&failure.case);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("case.toml");
+    std::fs::write(&file, text).unwrap();
+    let prepared = hostview::replay::prepare(&file).unwrap();
+    assert!(prepared[0].run().discord.is_some());
+}
+
+/// Each D-law's sequence fails on a device that does otherwise: a profile that differs in what the law is about.
+#[rstest]
+#[case::ordinary_pages_refused("D08", "a2a3", "[capabilities]\nbar_mem = false")]
+#[case::huge_pages_refused("D09", "a2a3", "[capabilities]\nbar_huge_mem = false")]
+#[case::capability_comes_late("D10", "a2a3-64k", "[driver]\ngeneration = \"v3\"")]
+#[case::no_cache("D14", "a2a3", "[driver]\nordinary_cache_threshold = 0")]
+#[case::a_larger_cache(
+    "D15",
+    "a2a3",
+    "[driver]\nhuge_cache_threshold = 0x4000_0000\nordinary_cache_threshold = 0x4000_0000"
+)]
+#[case::busy_instead_of_iocrl_fail("D16", "a2a3", "[driver]\nfree_while_registered = \"busy\"")]
+#[case::v3_rules("D20", "a2a3", "[driver]\ngeneration = \"v3\"")]
+#[case::v3_read_only("D13", "a2a3", "[driver]\ngeneration = \"v3\"")]
+#[case::more_memory("D24", "a2a3", "[device]\nmemory = 0x100_0000_0000")]
+#[case::other_pages("D01", "a2a3", "[device]\npage_size = 8192")]
+fn a_d_law_fails_on_a_device_that_does_otherwise(#[case] law: &str, #[case] profile: &str, #[case] otherwise: &str) {
+    let law = laws::driver_laws().iter().find(|candidate| candidate.law.id.0 == law).unwrap();
+    let mut case = hostview::check::law_as_case(law, &Profile::shipped(profile).unwrap(), profile).unwrap();
+    case.profile_override = otherwise.parse().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("case.toml");
+    std::fs::write(&file, hostview::case::to_toml(&case)).unwrap();
+    let prepared = hostview::replay::prepare(&file).unwrap();
+    assert!(prepared[0].run().discord.is_some());
+}
+
+#[test]
+fn the_same_seed_gives_the_same_report_and_another_does_not() {
+    let json = |seed| {
+        let (options, report) = run(&["a2a3", "drawn"], &["cache", "leaky"], 64, seed);
+        hostview::report::check_as_json(&options, &report).to_string()
+    };
+    assert_eq!(json(5), json(5));
+    assert_ne!(json(5), json(6));
+}
+
+#[test]
+fn a_single_law_is_judged_alone() {
+    let (mut options, _) = run(&["a2a3"], &["leaky"], 1, 1);
+    options.laws = Some(vec![LawId("V11")]);
+    options.cases = 64;
+    let report = check(&options, &|_| ());
+    let broken: Vec<&str> = report.failures.iter().map(|failure| failure.law.0).collect();
+    assert_eq!(broken, ["V11"]);
+    assert_eq!(report.rows.len(), 1, "no D-law was asked for");
+}
+
+#[test]
+fn ids_are_unique_in_order_and_every_law_says_where_it_is_from() {
+    let ids: Vec<&str> = laws::all().map(|law| law.id.0).collect();
+    let mut sorted = ids.clone();
+    sorted.sort_unstable();
+    sorted.dedup();
+    assert_eq!(ids, sorted);
+    assert!(laws::all().all(|law| !law.source.is_empty() && law.statement.ends_with('.')));
+}
