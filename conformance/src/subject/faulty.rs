@@ -14,6 +14,8 @@ use crate::recorder::Recorder;
 /// What is wrong with a cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Fault {
+    /// V01: a free drops the record and forgets to unregister.
+    ForgetsToUnregister,
     /// V02: a failed unregister is ignored, and the memory freed.
     IgnoresFailedUnregister,
     /// V03: an interior address gets the view of its page.
@@ -155,14 +157,21 @@ impl Subject for Faulty {
             Err(RangeError::Interior { base, .. }) if frees_interior => DeviceAddr::new(base),
             _ => address,
         };
-        let ignores = self.has(Fault::IgnoresFailedUnregister);
+        let (forgets, ignores) = (self.has(Fault::ForgetsToUnregister), self.has(Fault::IgnoresFailedUnregister));
         let (range, entry) = self.allocations.at(address.get())?;
-        match Self::drop_view(platform, range, entry, &mut self.held) {
-            Err(_) if ignores => {}
-            other => other?,
+        let was_mapped = entry.view.is_some();
+        if !forgets {
+            match Self::drop_view(platform, range, entry, &mut self.held) {
+                Err(_) if ignores => {}
+                other => other?,
+            }
         }
         platform.free(address, Via::Rt)?;
         self.allocations.remove(address.get());
+        if forgets && was_mapped {
+            self.held.count -= 1;
+            self.held.bytes -= range.bytes;
+        }
         Ok(())
     }
 

@@ -2,7 +2,6 @@
 
 mod cache;
 mod faulty;
-mod leaky;
 mod rebuild;
 
 use hostview_cache::{CacheError, Held, RangeError};
@@ -158,12 +157,6 @@ macro_rules! faulty {
                 by_default: true,
                 make: || Box::<rebuild::Rebuild>::default(),
             },
-            BuiltIn {
-                name: "leaky",
-                summary: "broken: a free drops the record and forgets to unregister",
-                by_default: false,
-                make: || Box::<leaky::Leaky>::default(),
-            },
             $(BuiltIn {
                 name: $name,
                 summary: concat!("broken: ", $summary),
@@ -174,8 +167,8 @@ macro_rules! faulty {
     };
 }
 
-// V01 is what `leaky` breaks.
 faulty! {
+    "leaky": ForgetsToUnregister, "a free drops the record and forgets to unregister";
     "breaks-v02": IgnoresFailedUnregister, "a failed unregister is ignored, and the memory freed";
     "breaks-v03": OffsetsByThePage, "an interior address gets the view of its page";
     "breaks-v04": LosesWrites, "a write through a view is lost";
