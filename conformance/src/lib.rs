@@ -8,6 +8,7 @@ pub mod cache_run;
 pub mod case;
 pub mod check;
 mod code;
+pub mod cost;
 pub mod driver_run;
 pub mod expect;
 pub mod generate;

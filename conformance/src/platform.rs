@@ -113,11 +113,17 @@ impl SimPlatform {
         Self { host: SimHost::new(profile) }
     }
 
+    /// A fresh simulated host, made in a certain way.
+    #[must_use]
+    pub fn with_options(profile: &Profile, options: &SimOptions) -> Self {
+        Self { host: SimHost::with_options(profile, options) }
+    }
+
     /// A fresh simulated host that keeps books instead of protecting memory.
     #[must_use]
     pub fn bookkeeping(profile: &Profile, reason: &str) -> Self {
         let options = SimOptions { bookkeeping: Some(reason.to_owned()), ..SimOptions::default() };
-        Self { host: SimHost::with_options(profile, &options) }
+        Self::with_options(profile, &options)
     }
 
     /// The host.

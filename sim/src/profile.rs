@@ -422,7 +422,30 @@ impl Profile {
     }
 }
 
+impl Cost {
+    /// No cost.
+    pub const ZERO: Self = Self { min: 0.0, median: 0.0 };
+}
+
 impl CostProfile {
+    /// What registering costs: a call before its first page, and each page.
+    #[must_use]
+    pub fn register(&self, kind: PageKind) -> (Cost, Cost) {
+        match kind {
+            PageKind::Ordinary => (self.register_ordinary, self.register_per_ordinary_page),
+            PageKind::Huge => (self.register_huge, self.register_per_huge_page),
+        }
+    }
+
+    /// What unregistering costs: a call before its first page, and each *host* page.
+    #[must_use]
+    pub fn unregister(&self, kind: PageKind) -> (Cost, Cost) {
+        match kind {
+            PageKind::Ordinary => (self.unregister_ordinary, self.unregister_per_host_page_ordinary),
+            PageKind::Huge => (self.unregister_huge, self.unregister_per_host_page_huge),
+        }
+    }
+
     fn check(&self) -> Result<(), (&'static str, String)> {
         let costs = [
             ("costs.register_ordinary", self.register_ordinary),

@@ -1,6 +1,7 @@
 //! The command line.
 
 mod check;
+mod cost;
 mod list;
 mod out;
 mod replay;
@@ -48,6 +49,10 @@ struct Arguments {
 enum Command {
     Check(check::CheckArguments),
     Replay(replay::ReplayArguments),
+    Sweep(cost::SweepArguments),
+    Fit(cost::FitArguments),
+    Calibrate(cost::CalibrateArguments),
+    Decide(cost::DecideArguments),
     Laws(list::LawsArguments),
     Profiles(list::ProfilesArguments),
 }
@@ -67,6 +72,10 @@ pub(crate) fn run() -> ExitCode {
         None => check::run(&check::CheckArguments::default()),
         Some(Command::Check(arguments)) => check::run(&arguments),
         Some(Command::Replay(arguments)) => replay::run(&arguments),
+        Some(Command::Sweep(arguments)) => cost::run_sweep(&arguments),
+        Some(Command::Fit(arguments)) => cost::run_fit(&arguments),
+        Some(Command::Calibrate(arguments)) => cost::run_calibrate(&arguments),
+        Some(Command::Decide(arguments)) => cost::run_decide(&arguments),
         Some(Command::Laws(arguments)) => list::laws(&arguments),
         Some(Command::Profiles(arguments)) => list::profiles(&arguments),
     };
