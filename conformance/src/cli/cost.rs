@@ -12,6 +12,7 @@ use hostview::cost::sweep::{COPY_SIZES, SIZES, SweepOptions, sweep};
 use hostview::cost::table::{Pages, Sweep, load};
 use hostview::cost::{Standing, workload};
 use hostview::platform::SimPlatform;
+use hostview::report::wrapped;
 use hostview_sim::{ByteCount, CostPoint, Generation, PageKind, PagePolicy, PageSize, Profile, SimOptions};
 
 use super::out::{say, say_line};
@@ -204,9 +205,9 @@ fn estimate(estimate: Estimate) -> String {
 
 fn constants(fit: &Fit) -> String {
     let mut text = "fitted constants, µs (± 95 % confidence)\n".to_owned();
-    text += &format!("  {:<34} {:>20} {:>20}\n", "", "min", "median");
+    text += &format!("  {:<39} {:>18} {:>18}\n", "", "min", "median");
     let mut row = |what: &str, min: Estimate, median: Estimate| {
-        text += &format!("  {what:<34} {:>20} {:>20}\n", estimate(min), estimate(median));
+        text += &format!("  {what:<39} {:>18} {:>18}\n", estimate(min), estimate(median));
     };
     for mechanism in &fit.mechanisms {
         let (call, each) = match mechanism.call {
@@ -252,7 +253,7 @@ fn residual_table(fit: &Fit) -> String {
     };
     if let (Some(small), Some(large)) = (at(65_536), at(4_194_304)) {
         text += &format!(
-            "  One cost per byte is {:+.0}% off at 64 KiB and {:+.0}% at 4 MiB: pages are the mechanism.\n",
+            "  One cost per byte is {:+.0}% off at 64 KiB and {:+.0}% at 4 MiB:\n  pages are the mechanism.\n",
             small * 100.0,
             large * 100.0
         );
@@ -270,7 +271,7 @@ fn predictions(sweep: &Sweep, fit: &Fit) -> Result<String, Wrong> {
     let (profile, _) = fit.calibrated(&base, "fit");
     let mut text = String::new();
     let mut line = |what: &str, value: String, standing: Standing| {
-        text += &format!("  {what:<50} {value:>14}  {standing}\n");
+        text += &format!("  {what:<47} {value:>18} {standing}\n");
     };
     if fit.mechanism(Call::Unregister, PageKind::Huge).is_some() {
         let tensors = workload::parse(QWEN3, "qwen3_14b_decode.toml")?.tensors;
@@ -300,7 +301,7 @@ fn predictions(sweep: &Sweep, fit: &Fit) -> Result<String, Wrong> {
     if text.is_empty() {
         return Ok(String::new());
     }
-    Ok(format!("what nobody has measured, by the mechanism\n{text}"))
+    Ok(format!("predictions of the mechanism, beside the one that was measured\n{text}"))
 }
 
 fn on_pages(profile: &Profile, host: PageSize) -> Profile {
@@ -384,24 +385,31 @@ pub(super) fn run_decide(arguments: &DecideArguments) -> Result<Exit, Wrong> {
 fn describe(work: &workload::Workload, profile: &Profile, decision: &Decision) -> String {
     let standing = Model::median(profile).standing();
     let mut text = format!(
-        "{}\n  from {}\n  on {}, costs {standing}; a run takes {}, the allocations live for {} runs\n",
+        "{}\n{}\n{}\n",
         work.name,
-        work.source,
-        profile.name,
-        said(work.run_us),
-        work.runs
+        wrapped(&format!("from {}", work.source), "  ", "  "),
+        wrapped(
+            &format!(
+                "on {}, costs {standing}; a run takes {}, the allocations live for {} runs",
+                profile.name,
+                said(work.run_us),
+                work.runs
+            ),
+            "  ",
+            "  "
+        )
     );
-    text += &format!("\n  {:<24} {:>12} {:>14} {:>16}  best\n", "tensor", "bytes", "pair", "copies a run");
+    text += &format!("\n  {:<25} {:>12} {:>10} {:>13}  best\n", "tensor", "bytes", "pair", "copies a run");
     for (name, bytes, pair, copies, best) in &decision.tensors {
-        text += &format!("  {name:<24} {bytes:>12} {:>14} {:>16}  {best}\n", said(*pair), said(*copies));
+        text += &format!("  {name:<25} {bytes:>12} {:>10} {:>13}  {}\n", said(*pair), said(*copies), best.word());
     }
     text += &format!(
-        "\n  {:<22} {:>12} {:>8} {:>14} {:>11} {:>11}\n",
-        "way", "a warm bind", "of a run", "run on average", "peak", "left mapped"
+        "\n  {:<20} {:>11} {:>9} {:>11} {:>10} {:>11}\n",
+        "way", "a warm bind", "of a run", "average run", "peak", "left mapped"
     );
     for outcome in &decision.outcomes {
         text += &format!(
-            "  {:<22} {:>12} {:>7.1}% {:>14} {:>11} {:>11}\n",
+            "  {:<20} {:>11} {:>8.1}% {:>11} {:>10} {:>11}\n",
             outcome.way,
             said(outcome.per_bind),
             outcome.per_bind / work.run_us * 100.0,
@@ -429,11 +437,11 @@ fn describe(work: &workload::Workload, profile: &Profile, decision: &Decision) -
     for turning in &decision.turnings {
         let now = if turning.what.contains("factor") { "1".to_owned() } else { said(turning.now) };
         let where_to = match turning.turns_at {
-            Some(value) if turning.what.contains("factor") => format!("reaches {value:.2}"),
+            Some(value) if turning.what.contains("factor") => format!("reaches {value:.3}"),
             Some(value) => format!("reaches {}", said(value)),
             None => format!("never: at 0 a bind still costs {}", said(turning.at_zero)),
         };
-        text += &format!("    {:<36} (now {now}) {where_to}\n", turning.what);
+        text += &format!("    {} (now {now}) {where_to}\n", turning.what);
     }
     text += "\n  from which access on mapping beats copying, by size\n";
     text += &format!("    {:>10} {:>12} {:>12} {:>8}\n", "size", "pair", "a copy", "access");

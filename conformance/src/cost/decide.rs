@@ -34,6 +34,20 @@ impl fmt::Display for Way {
     }
 }
 
+impl Way {
+    /// In a word.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::MapEverything => "everything",
+            Self::Rebuild => "rebuild",
+            Self::Cache => "cache",
+            Self::Copies => "copies",
+            Self::BestMix => "mix",
+        }
+    }
+}
+
 impl From<Shipped> for Way {
     fn from(shipped: Shipped) -> Self {
         match shipped {
@@ -250,13 +264,13 @@ fn turnings(workload: &Workload, profile: &Profile) -> Vec<Turning> {
             scale(&mut profile.costs.register_ordinary, factor);
             scale(&mut profile.costs.register_huge, factor);
         }),
-        ("floor of a register/unregister pair", register + unregister, |profile, factor| {
+        ("floor of a pair", register + unregister, |profile, factor| {
             scale(&mut profile.costs.register_ordinary, factor);
             scale(&mut profile.costs.register_huge, factor);
             scale(&mut profile.costs.unregister_ordinary, factor);
             scale(&mut profile.costs.unregister_huge, factor);
         }),
-        ("everything, by one factor", 1.0, |profile, factor| {
+        ("everything, by a factor", 1.0, |profile, factor| {
             let costs = &mut profile.costs;
             for cost in [
                 &mut costs.register_ordinary,

@@ -8,4 +8,4 @@ mod words;
 pub use json::check_as_json;
 pub use matrix::{matrix, reasons, summary};
 pub use story::{case_file_name, repeat_command, story};
-pub use words::describe_step;
+pub use words::{describe_step, wrapped};

@@ -66,23 +66,23 @@ pub fn describe_step(step: &Step) -> String {
 }
 
 /// Breaks a text at 80 columns, the first line and the others each behind their indent.
-pub(super) fn wrapped(text: &str, first: &str, rest: &str) -> String {
+#[must_use]
+pub fn wrapped(text: &str, first: &str, rest: &str) -> String {
     const COLUMNS: usize = 80;
-    let mut lines = vec![first.to_owned()];
-    let mut empty = true;
+    let (mut done, mut line) = (String::new(), first.to_owned());
+    let mut at_start = true;
     for word in text.split_whitespace() {
-        let last = lines.last_mut().expect("never empty");
-        if !empty && last.chars().count() + 1 + word.chars().count() > COLUMNS {
-            lines.push(format!("{rest}{word}"));
-            continue;
+        if at_start {
+            line += word;
+            at_start = false;
+        } else if line.chars().count() + 1 + word.chars().count() > COLUMNS {
+            done += &line;
+            line = format!("\n{rest}{word}");
+        } else {
+            line += &format!(" {word}");
         }
-        if !empty {
-            last.push(' ');
-        }
-        last.push_str(word);
-        empty = false;
     }
-    lines.join("\n")
+    done + &line
 }
 
 #[cfg(test)]
