@@ -158,6 +158,23 @@ mod tests {
     ];
 
     #[test]
+    fn time_is_said_in_the_unit_that_fits() {
+        let said = |micros: f64| VirtualTime::from_micros(micros).to_string();
+        assert_eq!(said(5.2), "5.20 µs");
+        assert_eq!(said(999.99), "999.99 µs");
+        assert_eq!(said(255_982.626), "255.98 ms");
+        let both: VirtualTime = [1.5, 2.5].map(VirtualTime::from_micros).into_iter().sum();
+        assert!((both.millis() - 0.004).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_copy_costs_its_floor_and_its_bytes() {
+        let mut clock = Clock::new(Profile::shipped("a2a3").unwrap().costs, CostPoint::Median);
+        clock.copy(2_000_000);
+        assert!((clock.now().micros() - (9.7 + 100.0)).abs() < 1e-6);
+    }
+
+    #[test]
     fn drawn_costs_lie_over_the_minimum_and_half_of_them_under_the_median() {
         let profile = Profile::shipped("a2a3").unwrap();
         let one = |point| {

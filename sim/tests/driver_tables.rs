@@ -335,15 +335,63 @@ mod free_v2 {
         assert_eq!(a2a3.acl_free(NEVER), Err(AclError::ParamInvalid));
     }
 
-    #[rstest]
-    fn the_cache_shrinks_at_twice_its_threshold_smallest_blocks_first(mut a2a3: SimHost) {
-        let blocks: Vec<_> = (0..37).map(|_| huge(&mut a2a3, HUGE)).collect();
-        for block in &blocks[..36] {
-            a2a3.free(*block).unwrap();
+    fn freed(host: &mut SimHost, blocks: usize, bytes: u64, count: usize) -> Vec<DeviceAddr> {
+        let blocks: Vec<_> = (0..blocks).map(|_| huge(host, bytes)).collect();
+        for block in &blocks[..count] {
+            host.free(*block).unwrap();
         }
-        // The threshold follows the peak: half of (74 MiB at most, 2 MiB live) is 38 MiB, but twice what is live is under
-        // 36 MiB, so the fixed threshold stands. 72 MiB cached is twice that, and all down to 36 MiB goes back.
-        assert_eq!(a2a3.device_memory_used(0), 2 * MIB + 38 * MIB);
+        blocks
+    }
+
+    #[rstest]
+    #[case::just_under_twice(35, 74)]
+    #[case::at_twice(36, 2 + 38)]
+    fn the_cache_shrinks_at_twice_its_threshold_and_down_to_it(
+        mut a2a3: SimHost,
+        #[case] count: usize,
+        #[case] mib: u64,
+    ) {
+        // Twice what is live is under 36 MiB, so the fixed threshold stands. A block goes as long as more than the threshold
+        // is left without it: 38 MiB stay.
+        freed(&mut a2a3, 37, HUGE, count);
+        assert_eq!(a2a3.device_memory_used(0), mib * MIB);
+    }
+
+    #[rstest]
+    fn of_equal_blocks_the_oldest_go_first(mut a2a3: SimHost) {
+        let blocks = freed(&mut a2a3, 37, HUGE, 36);
+        // 17 went: 72 MiB down to 38.
+        for (index, block) in blocks[..36].iter().enumerate() {
+            assert_eq!(register(&mut a2a3, *block, HUGE).is_ok(), index >= 17, "block {index}");
+        }
+    }
+
+    #[rstest]
+    #[case::well_over_the_fixed_threshold(47, 120)]
+    #[case::at_twice_what_is_live_twice(48, 24 + 50)]
+    fn the_threshold_follows_what_is_live(mut a2a3: SimHost, #[case] count: usize, #[case] mib: u64) {
+        // 120 MiB at most. With 24 MiB live: half of both is 72, twice what is live 48, which is the threshold; 96 MiB are
+        // cached, twice that.
+        freed(&mut a2a3, 60, HUGE, count);
+        assert_eq!(a2a3.device_memory_used(0), mib * MIB);
+    }
+
+    #[rstest]
+    #[case(14, 720)]
+    #[case::at_the_threshold_and_128_mib(15, 180 + 396)]
+    fn a_large_threshold_shrinks_128_mib_over_it(mut a2a3: SimHost, #[case] count: usize, #[case] mib: u64) {
+        // 720 MiB at most, in blocks of 36. With 180 live the threshold is 360; 540 are cached, over 488.
+        freed(&mut a2a3, 20, 36 * MIB, count);
+        assert_eq!(a2a3.device_memory_used(0), mib * MIB);
+    }
+
+    #[rstest]
+    #[case(31, 120)]
+    #[case(32, 56 + 34)]
+    fn v3s_threshold_stands_still(#[case] count: usize, #[case] mib: u64) {
+        let mut host = host("a5-v3");
+        freed(&mut host, 60, HUGE, count);
+        assert_eq!(host.device_memory_used(0), mib * MIB);
     }
 
     #[rstest]
@@ -354,6 +402,15 @@ mod free_v2 {
             a2a3.free(*block).unwrap();
         }
         assert_eq!(a2a3.device_memory_used(0), 74 * MIB);
+    }
+
+    #[rstest]
+    fn a_heap_with_a_live_allocation_stays(mut a2a3: SimHost) {
+        let (kept, gone) = (huge(&mut a2a3, HUGE), huge(&mut a2a3, HUGE));
+        let _other_heap = huge(&mut a2a3, 600 * MIB);
+        a2a3.free(gone).unwrap();
+        register(&mut a2a3, kept, HUGE).unwrap();
+        assert_eq!(huge(&mut a2a3, HUGE), gone);
     }
 
     #[rstest]
@@ -380,6 +437,15 @@ mod alloc_v2 {
         for kind in [PageKind::Ordinary, PageKind::Huge] {
             assert_eq!(a2a3.alloc(device, kind, bytes), Err(error));
         }
+    }
+
+    #[rstest]
+    fn the_last_byte_of_memory_can_be_had_and_no_more(mut a2a3: SimHost) {
+        let base = huge(&mut a2a3, 64 << 30);
+        assert_eq!(a2a3.allocation_at(at(base, (64 << 30) - 1)).unwrap().base, base);
+        assert_eq!(a2a3.allocation_at(at(base, 64 << 30)), None);
+        assert_eq!(a2a3.alloc(0, PageKind::Ordinary, 1), Err(DrvError::OutOfMemory));
+        assert!(a2a3.alloc(1, PageKind::Ordinary, 1).is_ok(), "the other device has its own");
     }
 
     #[rstest]
