@@ -69,6 +69,17 @@ fn one_cost_per_byte_is_far_off_where_pages_are_ordinary() {
 }
 
 #[test]
+fn where_bytes_are_the_mechanism_the_fit_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    // Huge pages alone, where a page and a byte are the same thing.
+    let text =
+        "bytes,reg_min,reg_med,unreg_min,unreg_med\n4194304,2,3,27,29\n16777216,8,12,108,116\n67108864,32,48,432,464\n";
+    std::fs::write(folder.path().join("s.csv"), text).unwrap();
+    let run = hostview_in(folder.path(), &["fit", "s.csv"]);
+    assert!(run.out.contains("it does about as well as pages"), "{}", run.out);
+}
+
+#[test]
 fn the_teardown_of_1848_is_predicted_within_5_percent() {
     let workload = workload::load(&fixture("workloads/qwen3_14b_decode.toml")).unwrap();
     let bytes: u64 = workload.tensors.iter().map(|tensor| tensor.bytes).sum();
@@ -249,8 +260,11 @@ const HEADER: &str = "bytes,reg_min,reg_med,unreg_min,unreg_med\n";
 #[case::out_of_order("@4096,1,2,3,4\n64,1,2,3,4\n", "hostview: s.csv:3: sizes must grow: 64 follows 4096")]
 #[case::one_row(
     "@64,1,2,3,4\n",
-    "hostview: s.csv: ordinary pages have one size only, which cannot tell a floor from a cost per page; give two sizes at \
-     least"
+    "hostview: s.csv:2: is the only row, and one size cannot tell a floor from a cost per page; give two sizes at least"
+)]
+#[case::one_huge_size(
+    "@64,1,2,3,4\n65536,2,3,4,5\n4194304,1,2,3,4\n",
+    "hostview: s.csv: huge pages have one size only, which cannot tell a floor from a cost per page"
 )]
 #[case::no_rows("@", "hostview: s.csv:1: has no rows; give one line for each size")]
 #[case::no_page_size("# host_page_size: 5000\n@64,1,2,3,4\n", "hostview: s.csv:1: 5000 is no page size")]

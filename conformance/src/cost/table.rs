@@ -213,6 +213,7 @@ pub fn parse(text: &str, place: &str, sweep: &mut Sweep) -> Result<(), ConfigErr
         return Err(wrong(header_line, format!("the column `{missing}` is missing; there are {there}")));
     }
     let mut before: Option<(u64, PagePolicy)> = None;
+    let mut rows = Vec::new();
     for record in reader.records() {
         let record = record.map_err(|error| {
             let line = error.position().map_or(0, csv::Position::line);
@@ -228,16 +229,22 @@ pub fn parse(text: &str, place: &str, sweep: &mut Sweep) -> Result<(), ConfigErr
             return Err(wrong(line, format!("sizes must grow: {bytes} follows {smaller}")));
         }
         before = Some((bytes, policy));
+        rows.push(line);
         if of_mappings {
             sweep.mappings.push(row.mapping(bytes, policy).map_err(|problem| wrong(line, problem))?);
         } else {
             sweep.copies.push(row.copy(bytes).map_err(|problem| wrong(line, problem))?);
         }
     }
-    if before.is_none() {
-        return Err(wrong(header_line, "has no rows; give one line for each size".to_owned()));
+    match &rows[..] {
+        [] => Err(wrong(header_line, "has no rows; give one line for each size".to_owned())),
+        [only] if of_mappings => Err(wrong(
+            *only,
+            "is the only row, and one size cannot tell a floor from a cost per page; give two sizes at least"
+                .to_owned(),
+        )),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 fn read_comment(comment: &str, sweep: &mut Sweep) -> Result<(), String> {
@@ -377,7 +384,27 @@ impl Sweep {
         text
     }
 
-    /// Both tables in the seed's own layout.
+    /// How far the figures of a row lie apart, over all rows; nothing where no spread was measured.
+    fn spread_as_text(&self) -> String {
+        let of = |figures: Figures| figures.p99.map(|p99| (p99 - figures.min) / figures.median);
+        let range = |spreads: Vec<f64>| {
+            let (low, high) =
+                spreads.iter().fold((f64::MAX, 0.0_f64), |(low, high), spread| (low.min(*spread), high.max(*spread)));
+            (!spreads.is_empty()).then(|| format!("{:.0} to {:.0} %", low * 100.0, high * 100.0))
+        };
+        let register = range(self.mappings.iter().filter_map(|row| of(row.register)).collect());
+        let unregister = range(self.mappings.iter().filter_map(|row| of(row.unregister)).collect());
+        let copies = range(self.copies.iter().filter_map(|row| of(row.to_host)).collect());
+        let named = [("register", register), ("unregister", unregister), ("copies", copies)];
+        let said: Vec<String> =
+            named.into_iter().filter_map(|(name, range)| Some(format!("{name} {}", range?))).collect();
+        if said.is_empty() {
+            return String::new();
+        }
+        format!("\nspread, from the least to the 99th percentile, of the median:\n  {}\n", said.join(", "))
+    }
+
+    /// Both tables in the seed's own layout, with the 99th percentiles.
     #[must_use]
     pub fn as_text(&self) -> String {
         let mut text = String::new();
@@ -388,43 +415,39 @@ impl Sweep {
                 continue;
             }
             let _ = writeln!(text, "register / unregister, µs, {word}");
-            let _ = writeln!(
-                text,
-                "{:>12} {:>10} {:>10} {:>10} {:>10} {:>10}",
-                "bytes", "reg_min", "reg_med", "unreg_min", "unreg_med", "pair_med"
-            );
+            let heads = ["reg_min", "reg_med", "reg_p99", "unreg_min", "unreg_med", "unreg_p99", "pair_med"];
+            let heads: String = heads.iter().map(|head| format!(" {head:>9}")).collect();
+            let _ = writeln!(text, "{:>10}{heads}", "bytes");
             for row in rows {
-                let _ = writeln!(
-                    text,
-                    "{:>12} {:>10.3} {:>10.3} {:>10.3} {:>10.3} {:>10.3}",
-                    row.bytes,
-                    row.register.min,
-                    row.register.median,
-                    row.unregister.min,
-                    row.unregister.median,
-                    row.pair_median()
-                );
+                let [register, unregister] = [row.register, row.unregister].map(|figures| {
+                    let p99 = figures.p99.map_or_else(|| "-".to_owned(), |p99| format!("{p99:.3}"));
+                    format!(" {:>9.3} {:>9.3} {p99:>9}", figures.min, figures.median)
+                });
+                let _ = writeln!(text, "{:>10}{register}{unregister} {:>9.3}", row.bytes, row.pair_median());
             }
             for row in refused {
-                let _ = writeln!(text, "{:>12}    refused: {}", row.bytes, row.answer);
+                let _ = writeln!(text, "{:>10}   refused: {}", row.bytes, row.answer);
             }
             text.push('\n');
         }
         if !self.copies.is_empty() {
             let _ = writeln!(text, "device copies, µs");
-            let _ = writeln!(
-                text,
-                "{:>12} {:>11} {:>11} {:>11} {:>11}",
-                "bytes", "d2h_min_us", "d2h_med_us", "h2d_min_us", "h2d_med_us"
-            );
+            let heads = ["d2h_min_us", "d2h_med_us", "d2h_p99_us", "h2d_min_us", "h2d_med_us", "h2d_p99_us"];
+            let heads: String = heads.iter().map(|head| format!(" {head:>10}")).collect();
+            let _ = writeln!(text, "{:>10}{heads}", "bytes");
             for row in &self.copies {
-                let up = row.to_device.map_or_else(
-                    || format!("{:>11} {:>11}", "-", "-"),
-                    |figures| format!("{:>11.3} {:>11.3}", figures.min, figures.median),
-                );
-                let _ = writeln!(text, "{:>12} {:>11.3} {:>11.3} {up}", row.bytes, row.to_host.min, row.to_host.median);
+                let directions: String = [Some(row.to_host), row.to_device]
+                    .into_iter()
+                    .flatten()
+                    .map(|figures| {
+                        let p99 = figures.p99.map_or_else(|| "-".to_owned(), |p99| format!("{p99:.3}"));
+                        format!(" {:>10.3} {:>10.3} {p99:>10}", figures.min, figures.median)
+                    })
+                    .collect();
+                let _ = writeln!(text, "{:>10}{directions}", row.bytes);
             }
         }
+        text += &self.spread_as_text();
         text
     }
 }
