@@ -153,5 +153,6 @@ fn progress_bar(options: &CheckOptions) -> ProgressBar {
     if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}") {
         bar.set_style(style);
     }
+    bar.tick();
     bar
 }
