@@ -502,6 +502,13 @@ impl SimHost {
         &self.profile
     }
 
+    /// Writes a line into the log that is in it at most once.
+    pub fn note_once(&mut self, line: &str) {
+        if !self.log.iter().any(|written| written == line) {
+            self.log.push(line.to_owned());
+        }
+    }
+
     pub(crate) fn log_line(&mut self, line: String) {
         self.log.push(line);
     }

@@ -1,0 +1,128 @@
+//! The drop-in `libascend_hal.so`, met by a C program that knows nothing of the simulator.
+
+#![allow(missing_docs)]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+use hostview_tests::root;
+use rstest::rstest;
+
+/// Where cargo put the library: beside the test, since the test depends on its crate.
+fn library_folder() -> PathBuf {
+    let exe = std::env::current_exe().unwrap();
+    let folder = exe.ancestors().skip(1).take(2).find(|folder| folder.join("libascend_hal.so").exists());
+    folder.expect("libascend_hal.so is built beside the tests").to_owned()
+}
+
+fn client() -> &'static Path {
+    static BUILT: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
+    let (_, program) = BUILT.get_or_init(|| {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("hal_client");
+        let source = root().join("fixtures/harness/hal_client.c");
+        let built = Command::new("cc").arg("-O2").arg("-o").arg(&program).arg(source).arg("-ldl").output().unwrap();
+        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+        (folder, program)
+    });
+    program
+}
+
+fn run(what: &str, environment: &[(&str, &str)]) -> Output {
+    Command::new(client())
+        .arg(what)
+        .env("LD_LIBRARY_PATH", library_folder())
+        .env_remove("HOSTVIEW_PROFILE")
+        .envs(environment.iter().copied())
+        .output()
+        .unwrap()
+}
+
+fn printed(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[rstest]
+#[case("small", "a2a3")]
+#[case("small", "a2a3-64k")]
+#[case("large", "a2a3")]
+#[case("large", "a2a3-64k")]
+#[case("small", "a5")]
+#[case("small", "a5-v3")]
+#[case("small", "shifted")]
+fn a_program_gets_the_profiles_answers(#[case] what: &str, #[case] profile: &str) {
+    let output = run(what, &[("HOSTVIEW_PROFILE", profile)]);
+    assert!(output.status.success());
+    insta::assert_snapshot!(format!("hal_{what}_{profile}"), printed(&output));
+}
+
+#[test]
+fn a_stale_view_is_a_segmentation_fault() {
+    use std::os::unix::process::ExitStatusExt as _;
+    // On v3, where the free waits for the unregister: the view is gone in the right order, and the program keeps the pointer.
+    let output = run("stale", &[("HOSTVIEW_PROFILE", "a5-v3")]);
+    assert_eq!(output.status.signal(), Some(11), "{}", printed(&output));
+}
+
+#[test]
+fn faults_come_by_plan() {
+    let output = run("small", &[("HOSTVIEW_FAULTS", "register:2:DRV_ERROR_BUSY,free:1:DRV_ERROR_TRY_AGAIN")]);
+    let text = printed(&output);
+    // The first register call has no place for the view, and counts.
+    assert!(text.contains("register null: 3\nregister: 13, no view\n"), "{text}");
+    assert!(text.contains("free: 51\nfree again: 0\n"), "{text}");
+}
+
+#[test]
+fn the_log_has_the_drivers_words_and_the_journal_each_call() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (log, journal) = (path("log"), path("journal"));
+    let environment = [("HOSTVIEW_PROFILE", "a2a3-64k"), ("HOSTVIEW_LOG", &log), ("HOSTVIEW_JOURNAL", &journal)];
+    assert!(run("small", &environment).status.success());
+    let log = std::fs::read_to_string(log).unwrap();
+    assert!(log.starts_with("Device info. (devid=0;") && log.contains("support_bar_mem=0"), "{log}");
+    assert!(log.contains("Not support pcie bar remote map."), "{log}");
+    let journal = std::fs::read_to_string(journal).unwrap();
+    assert!(journal.contains("Register {") && journal.contains("Failed(NotSupport)"), "{journal}");
+}
+
+#[test]
+fn paced_calls_take_the_modelled_time() {
+    // 100 MiB of huge pages are 25,600 host pages: 644 µs by the model. A busy machine only makes it longer.
+    let text = printed(&run("pace", &[("HOSTVIEW_PACE", "1")]));
+    assert!(text.contains("unregister took over 600 us: yes"), "{text}");
+}
+
+#[rstest]
+#[case("HOSTVIEW_PROFILE", "a2a4", "HOSTVIEW_PROFILE: no profile `a2a4`; did you mean `a2a3`?")]
+#[case("HOSTVIEW_DEVICES", "none", "HOSTVIEW_DEVICES is `none`; give 1 to 64")]
+#[case("HOSTVIEW_DEVICES", "65", "HOSTVIEW_DEVICES is `65`; give 1 to 64")]
+#[case("HOSTVIEW_PACE", "yes", "HOSTVIEW_PACE is `yes`; give 1 or 0")]
+#[case("HOSTVIEW_LOG", "/nowhere/log", "HOSTVIEW_LOG: /nowhere/log: cannot be written")]
+#[case("HOSTVIEW_FAULTS", "register", "HOSTVIEW_FAULTS: `register`: is no fault; give call:nth:ERROR")]
+#[case(
+    "HOSTVIEW_FAULTS",
+    "register:0:DRV_ERROR_BUSY",
+    "HOSTVIEW_FAULTS: `register:0:DRV_ERROR_BUSY`: nth counts from 1"
+)]
+#[case("HOSTVIEW_FAULTS", "regsiter:1:DRV_ERROR_BUSY", "HOSTVIEW_FAULTS: `regsiter:1:DRV_ERROR_BUSY`: unknown call")]
+fn a_bad_setting_is_an_error_at_the_first_call(#[case] name: &str, #[case] value: &str, #[case] message: &str) {
+    let output = run("small", &[(name, value)]);
+    let written = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(written.starts_with(&format!("hostview (libascend_hal.so): {message}")), "{written}");
+    assert_eq!(written.lines().count(), 1, "said once");
+    assert!(printed(&output).starts_with("devices: 4, "), "INVALID_HANDLE: {}", printed(&output));
+}
+
+/// The library exports the driver's names and its own mark, and nothing else.
+#[test]
+fn the_exported_names_are_these() {
+    let library = library_folder().join("libascend_hal.so");
+    let output =
+        Command::new("nm").args(["-D", "--defined-only", "--format=just-symbols"]).arg(library).output().unwrap();
+    let mut names: Vec<&str> = std::str::from_utf8(&output.stdout).unwrap().lines().collect();
+    names.sort_unstable();
+    insta::assert_snapshot!("hal_names", names.join("\n"));
+}
