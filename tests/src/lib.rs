@@ -1,5 +1,7 @@
 //! What the tests share: the repository's fixtures, and the built command.
 
+pub mod c;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;

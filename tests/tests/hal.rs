@@ -6,24 +6,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
-use hostview_tests::root;
+use hostview_tests::c::{compile, library_folder};
 use rstest::rstest;
-
-/// Where cargo put the library: beside the test, since the test depends on its crate.
-fn library_folder() -> PathBuf {
-    let exe = std::env::current_exe().unwrap();
-    let folder = exe.ancestors().skip(1).take(2).find(|folder| folder.join("libascend_hal.so").exists());
-    folder.expect("libascend_hal.so is built beside the tests").to_owned()
-}
 
 fn client() -> &'static Path {
     static BUILT: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
     let (_, program) = BUILT.get_or_init(|| {
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join("hal_client");
-        let source = root().join("fixtures/harness/hal_client.c");
-        let built = Command::new("cc").arg("-O2").arg("-o").arg(&program).arg(source).arg("-ldl").output().unwrap();
-        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+        compile("cc", "fixtures/harness/hal_client.c", &program, &["-ldl"]);
         (folder, program)
     });
     program

@@ -9,12 +9,16 @@
 #![allow(unsafe_code, reason = "the C boundary")]
 
 mod config;
+mod host_memory;
 mod state;
 
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use hostview_sim::{AGENT_LIMIT, DeviceAddr, DrvError, HostAddr, PageKind, RegisterCall, RegisterFlags, SimHost};
+use hostview_sim::{
+    AGENT_LIMIT, DeviceAddr, DeviceProfile, DrvError, Generation, HostAddr, PageKind, RegisterCall, RegisterFlags,
+    SimHost,
+};
 
 use state::with_host;
 
@@ -26,6 +30,7 @@ mod alloc_flags {
     pub(crate) const DEVICE: u64 = 0x3ff;
     pub(crate) const VIRTUAL_KIND: u64 = 0xf << 10;
     pub(crate) const MEM_DEV: u64 = 1 << 10;
+    pub(crate) const MEM_HOST: u64 = 2 << 10;
     pub(crate) const HUGE: u64 = 1 << 17;
     pub(crate) const CONTIGUOUS: u64 = 1 << 19;
     pub(crate) const GIANT: u64 = 1 << 31;
@@ -75,6 +80,11 @@ pub unsafe extern "C" fn halMemAlloc(pp: *mut *mut c_void, size: u64, flag: u64)
         if pp.is_null() {
             return Err(DrvError::InvalidValue);
         }
+        if flag & alloc_flags::VIRTUAL_KIND == alloc_flags::MEM_HOST {
+            let memory = host_memory::allocate(size)?;
+            // SAFETY: as this function's own contract says of `pp`.
+            return unsafe { put(pp, memory) };
+        }
         let base = with_host(|host| {
             if flag & alloc_flags::VIRTUAL_KIND != alloc_flags::MEM_DEV || flag & alloc_flags::READ_ONLY != 0 {
                 return not_simulated(host, "halMemAlloc of another kind than writable MEM_DEV");
@@ -98,7 +108,12 @@ pub unsafe extern "C" fn halMemAlloc(pp: *mut *mut c_void, size: u64, flag: u64)
 /// Frees device memory.
 #[unsafe(no_mangle)]
 pub extern "C" fn halMemFree(pp: *mut c_void) -> c_int {
-    answer(|| with_host(|host| host.free(address(pp))))
+    answer(|| {
+        if host_memory::free(pp) {
+            return Ok(());
+        }
+        with_host(|host| host.free(address(pp)))
+    })
 }
 
 /// Registers memory.
@@ -402,6 +417,53 @@ pub extern "C" fn drvMemDeviceClose(devid: u32) -> c_int {
             host.close_device(devid);
             Ok(())
         })
+    })
+}
+
+/// Free and total memory of a device, for `libascendcl.so`; no real driver has this.
+///
+/// # Safety
+///
+/// `free` and `total` are null or point to numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hostviewMemInfo(devid: u32, free: *mut u64, total: *mut u64) -> c_int {
+    answer(|| {
+        let (left, all) = with_host(|host| {
+            let DeviceProfile { count, memory, .. } = host.profile().device;
+            if devid >= count {
+                return Err(DrvError::InvalidDevice);
+            }
+            Ok((memory - host.device_memory_used(devid), memory))
+        })?;
+        // SAFETY: as this function's own contract says of both.
+        unsafe { put(free, left).and_then(|()| put(total, all)) }
+    })
+}
+
+/// The name of the chip, as the runtime asks for it. Assumed: the signature, which the facts at hand only name.
+///
+/// # Safety
+///
+/// `soc_version` is null or points to `len` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn halGetSocVersion(devid: u32, soc_version: *mut c_char, len: u32) -> c_int {
+    answer(|| {
+        let name = with_host(|host| {
+            if devid >= host.profile().device.count {
+                return Err(DrvError::InvalidDevice);
+            }
+            Ok(match host.profile().driver.generation {
+                Generation::V2 => c"Ascend910_9392",
+                Generation::V3 => c"Ascend950",
+            })
+        })?;
+        let name = name.to_bytes_with_nul();
+        if soc_version.is_null() || (len as usize) < name.len() {
+            return Err(DrvError::InvalidValue);
+        }
+        // SAFETY: not null and long enough (checked), writable by the caller's promise; the two cannot overlap.
+        unsafe { std::ptr::copy_nonoverlapping(name.as_ptr().cast(), soc_version, name.len()) };
+        Ok(())
     })
 }
 
