@@ -8,7 +8,7 @@ use hostview_sim::{DeviceAddr, DrvError, HostAddr, PlannedFault};
 use crate::case::{Op, Step};
 use crate::driver_run::{NOWHERE, payload};
 use crate::expect::{Came, Context, Mismatch, judge};
-use crate::laws::{LawId, Verdict, ViewLaw, view_laws};
+use crate::laws::{EVERY_CALL_RETURNS, LawId, Verdict, ViewLaw, view_laws};
 use crate::platform::Platform;
 use crate::recorder::{CallRecord, Ledger, Recorder, SubjectCall};
 use crate::subject::{Acquired, Subject, SubjectError};
@@ -192,6 +192,10 @@ impl Context for CacheRun {
         self.recorder.platform_log()
     }
 
+    fn keeps_log(&self) -> bool {
+        self.recorder.keeps_log()
+    }
+
     fn address_of(&self, name: &str) -> Option<u64> {
         self.names.get(name).map(|index| self.model.allocations[*index].base.get())
     }
@@ -272,6 +276,10 @@ impl CacheRun {
         let (held_before, ledger_before) = (self.subject.held(), self.recorder.ledger().clone());
         let (finalized, made) = (self.model.finalized, self.recorder.calls_made());
         let outcome = self.call(step, address, bytes, &written);
+        if let Some(loss) = self.recorder.platform().lost() {
+            let holding = describe_holding(self.recorder.ledger(), &self.model);
+            return (vec![Breach { law: EVERY_CALL_RETURNS, step: index, what: loss.to_string(), holding }], None);
+        }
         let calls = self.recorder.take_calls();
         let held_after = self.subject.held();
         let ledger_after = self.recorder.ledger().clone();

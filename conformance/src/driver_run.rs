@@ -7,7 +7,7 @@ use hostview_sim::{DeviceAddr, HostAddr, PlannedFault, RegisterCall, RegisterFla
 use crate::case::{By, Op, Step, bytes_of_hex};
 use crate::code::ErrorCode;
 use crate::expect::{Came, Context, Mismatch, judge};
-use crate::platform::Platform;
+use crate::platform::{Loss, Platform};
 
 /// An address of the shared range that no allocation ever gets: 1 GiB below its end, 5 TiB behind the first heap.
 pub const NOWHERE: DeviceAddr = DeviceAddr::new(0x17ff_c000_0000);
@@ -39,6 +39,10 @@ impl Context for DriverRun<'_> {
         self.platform.log()
     }
 
+    fn keeps_log(&self) -> bool {
+        self.platform.keeps_log()
+    }
+
     fn address_of(&self, name: &str) -> Option<u64> {
         self.names.get(name).map(|named| named.base.get())
     }
@@ -52,6 +56,12 @@ impl<'a> DriverRun<'a> {
         names.insert("nowhere".to_owned(), Named { base: NOWHERE, bytes: 0, view: None });
         let logged = platform.log().len();
         Self { platform, names, logged }
+    }
+
+    /// Why the platform answers no more.
+    #[must_use]
+    pub fn lost(&self) -> Option<Loss> {
+        self.platform.lost()
     }
 
     /// The last line that the driver wrote in the step that ran last.
@@ -72,11 +82,34 @@ impl<'a> DriverRun<'a> {
         // An allocation's expectation may name what its own name stood for before.
         let before = step.name.as_ref().and_then(|name| self.names.get(name)).copied();
         let (came, named) = self.call(step);
-        let mismatch = judge(step, &came, &With { run: self, before, name: step.name.as_deref() });
+        let mismatch = match self.platform.lost() {
+            Some(loss) => Some(Mismatch { expected: "an answer".to_owned(), came: loss.to_string() }),
+            None => {
+                if let Some(text) = &step.expect.0.log {
+                    self.platform.await_log(text);
+                }
+                judge(step, &came, &With { run: self, before, name: step.name.as_deref() })
+            }
+        };
+        self.learn(step, named);
+        mismatch
+    }
+
+    /// Runs one step, whatever it is expected to come to: what came.
+    pub fn perform(&mut self, step: &Step) -> Came {
+        self.logged = self.platform.log().len();
+        let (came, named) = self.call(step);
+        self.learn(step, named);
+        match self.platform.lost() {
+            Some(loss) => Came { refused: Some(loss.to_string()), ..Came::default() },
+            None => came,
+        }
+    }
+
+    fn learn(&mut self, step: &Step, named: Option<Named>) {
         if let (Some(name), Some(named)) = (&step.name, named) {
             self.names.insert(name.clone(), named);
         }
-        mismatch
     }
 
     fn call(&mut self, step: &Step) -> (Came, Option<Named>) {
@@ -92,7 +125,10 @@ impl<'a> DriverRun<'a> {
             Op::Alloc => return self.alloc(step, bytes),
             Op::Free => done(self.platform.free(device, step.via)),
             Op::Register => self.register(step, device, bytes),
-            Op::Unregister => done(self.platform.unregister(device, step.device)),
+            Op::Unregister => done(match step.flags {
+                Some(flags) => self.platform.unregister_ex(device, step.device, flags),
+                None => self.platform.unregister(device, step.device),
+            }),
             Op::Read => {
                 let mut into = vec![0; len(bytes)];
                 match self.platform.host_read(host, &mut into) {
@@ -163,6 +199,10 @@ struct With<'a, 'b> {
 impl Context for With<'_, '_> {
     fn log(&self) -> &[String] {
         self.run.log()
+    }
+
+    fn keeps_log(&self) -> bool {
+        self.run.keeps_log()
     }
 
     fn address_of(&self, name: &str) -> Option<u64> {

@@ -13,11 +13,13 @@ pub mod driver_run;
 pub mod expect;
 pub mod generate;
 pub mod laws;
+pub mod library;
 pub mod platform;
 pub mod recorder;
 pub mod replay;
 pub mod report;
 pub mod shrink;
+pub mod site;
 pub mod subject;
 
 pub use code::ErrorCode;

@@ -1,8 +1,8 @@
 //! The platform: where the suite runs.
 
 use hostview_sim::{
-    DeviceAddr, Fault, HostAddr, MemoryMode, PagePolicy, PlannedFault, Profile, RegisterCall, Registration, SimHost,
-    SimOptions, VirtualTime,
+    DeviceAddr, Fault, HostAddr, MemoryMode, PagePolicy, PlannedFault, Profile, RegisterCall, RegisterFlags,
+    Registration, SimHost, SimOptions, VirtualTime,
 };
 
 use crate::case::Via;
@@ -12,6 +12,20 @@ use crate::code::ErrorCode;
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Unsupported(pub String);
+
+/// Why a platform answers no more.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Loss {
+    /// A call took the process with it.
+    #[error("{0}")]
+    Crashed(String),
+    /// A call did not return in its time.
+    #[error("{0}")]
+    Hung(String),
+    /// The suite itself was told to end.
+    #[error("stopped by a signal")]
+    Stopped,
+}
 
 /// Where the suite runs: the simulator, or a driver library.
 pub trait Platform {
@@ -42,6 +56,13 @@ pub trait Platform {
     ///
     /// The driver's number.
     fn unregister(&mut self, address: DeviceAddr, device: u32) -> Result<(), ErrorCode>;
+
+    /// Ends a registration of a given kind: `halHostUnregisterEx`, with its flag word.
+    ///
+    /// # Errors
+    ///
+    /// The driver's number.
+    fn unregister_ex(&mut self, address: DeviceAddr, device: u32, flags: u32) -> Result<(), ErrorCode>;
 
     /// Copies to the device.
     ///
@@ -80,6 +101,19 @@ pub trait Platform {
 
     /// What the driver wrote so far.
     fn log(&self) -> &[String];
+
+    /// Whether what the driver writes can be seen at all.
+    fn keeps_log(&self) -> bool {
+        true
+    }
+
+    /// Waits until the driver has written a line that holds this text, or should have long ago.
+    fn await_log(&mut self, _text: &str) {}
+
+    /// Why the platform answers no more.
+    fn lost(&self) -> Option<Loss> {
+        None
+    }
 
     /// The registrations that the driver holds, where it can be asked.
     fn registrations(&self) -> Option<Vec<Registration>>;
@@ -156,6 +190,10 @@ impl Platform for SimPlatform {
 
     fn unregister(&mut self, address: DeviceAddr, device: u32) -> Result<(), ErrorCode> {
         Ok(self.host.unregister(address, device)?)
+    }
+
+    fn unregister_ex(&mut self, address: DeviceAddr, device: u32, flags: u32) -> Result<(), ErrorCode> {
+        Ok(self.host.unregister_ex(address, device, RegisterFlags(flags))?)
     }
 
     fn copy_in(&mut self, address: DeviceAddr, from: &[u8]) -> Result<(), ErrorCode> {

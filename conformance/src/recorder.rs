@@ -177,6 +177,12 @@ impl Recorder {
         self.platform.log()
     }
 
+    /// Whether what the driver writes can be seen at all.
+    #[must_use]
+    pub fn keeps_log(&self) -> bool {
+        self.platform.keeps_log()
+    }
+
     /// What the subject holds.
     #[must_use]
     pub fn ledger(&self) -> &Ledger {

@@ -4,6 +4,7 @@
 
 use hostview::check::{CheckOptions, DRAWN, ProfileChoice, Report, Standing, check};
 use hostview::laws::{self, LawId};
+use hostview::site::Simulator;
 use hostview::subject;
 use hostview_sim::Profile;
 use rstest::rstest;
@@ -21,9 +22,10 @@ fn run(profiles: &[&str], subjects: &[&str], cases: u32, seed: u64) -> (CheckOpt
         subjects: subjects.iter().map(|name| subject::find(name).unwrap()).collect(),
         laws: None,
         cases,
+        trials: cases.div_ceil(4),
         seed,
     };
-    let report = check(&options, &|_| ());
+    let report = check(&options, &Simulator, &|_| ());
     (options, report)
 }
 
@@ -141,7 +143,7 @@ fn a_single_law_is_judged_alone() {
     let (mut options, _) = run(&["a2a3"], &["leaky"], 1, 1);
     options.laws = Some(vec![LawId("V11")]);
     options.cases = 64;
-    let report = check(&options, &|_| ());
+    let report = check(&options, &Simulator, &|_| ());
     let broken: Vec<&str> = report.failures.iter().map(|failure| failure.law.0).collect();
     assert_eq!(broken, ["V11"]);
     assert_eq!(report.rows.len(), 1, "no D-law was asked for");

@@ -151,6 +151,9 @@ pub struct ExpectTable {
     /// `acquire` gives a view (true), or leaves the access to device copies (false).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub view: Option<bool>,
+    /// Whatever it answers: it only must answer.
+    #[serde(skip_serializing_if = "is_false")]
+    pub any: bool,
     /// The subject refuses the call, whatever its reason.
     #[serde(skip_serializing_if = "is_false")]
     pub refused: bool,
@@ -240,7 +243,8 @@ pub struct Step {
     /// Register read-only.
     #[serde(default, skip_serializing_if = "is_false")]
     pub read_only: bool,
-    /// The flag word of a register call, instead of the usual one.
+    /// The flag word of a register call, instead of the usual one; of an unregister call, which then is
+    /// `halHostUnregisterEx`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flags: Option<u32>,
     /// A fault to inject first.

@@ -8,6 +8,7 @@ use hostview::case::{to_toml, write_atomically};
 use hostview::check::{CheckOptions, DRAWN, ProfileChoice, Report, check};
 use hostview::laws::{self, LawId};
 use hostview::report::{case_file_name, check_as_json, matrix, reasons, repeat_command, story, summary};
+use hostview::site::Simulator;
 use hostview::subject::{self, BUILT_IN};
 use hostview_sim::Profile;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -68,7 +69,7 @@ impl Default for CheckArguments {
 pub(super) fn run(arguments: &CheckArguments) -> Result<Exit, Wrong> {
     let options = options(arguments)?;
     let bar = progress_bar(&options);
-    let report = check(&options, &|profile| {
+    let report = check(&options, &Simulator, &|profile| {
         bar.set_message(profile.to_owned());
         bar.inc(1);
     });
@@ -139,6 +140,7 @@ fn options(arguments: &CheckArguments) -> Result<CheckOptions, Wrong> {
         subjects,
         laws: (!laws.is_empty()).then_some(laws),
         cases: arguments.cases,
+        trials: arguments.cases.div_ceil(4),
         seed: arguments.seed,
     })
 }

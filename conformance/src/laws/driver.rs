@@ -156,7 +156,10 @@ const fn law(id: &'static str, statement: &'static str, source: &'static str, ne
 
 const REGISTRATION: &[Need] = &[Need::Registration];
 
-static DRIVER_LAWS: [DriverLaw; 25] = [
+/// The law that a call which crashes or hangs breaks, wherever it is made.
+pub const EVERY_CALL_RETURNS: LawId = LawId("D27");
+
+static DRIVER_LAWS: [DriverLaw; 27] = [
     DriverLaw {
         law: law(
             "D01",
@@ -382,6 +385,25 @@ static DRIVER_LAWS: [DriverLaw; 25] = [
             &[],
         ),
         trial: flag_word,
+    },
+    DriverLaw {
+        law: law(
+            "D26",
+            "halHostUnregisterEx ends a registration of device memory as halHostUnregister does; an unknown map or process type \
+             is not supported, and ends nothing.",
+            "driver source (§4.1)",
+            REGISTRATION,
+        ),
+        trial: unregister_by_map_type,
+    },
+    DriverLaw {
+        law: law(
+            EVERY_CALL_RETURNS.0,
+            "Every call returns to its caller, whatever it is given: a refusal is an answer, a crash or a hang is none.",
+            "driver source (every row answers)",
+            &[],
+        ),
+        trial: every_call_returns,
     },
 ];
 
@@ -935,4 +957,60 @@ fn flag_word(profile: &Profile, draw: &Draw) -> Trial {
     }
     steps.push(free("a"));
     Trial::Steps(steps)
+}
+
+fn unregister_by_map_type(profile: &Profile, draw: &Draw) -> Trial {
+    const DEV_SVM_MAP_HOST: u32 = 2;
+    let setting = Setting::new(profile, draw);
+    let ex = |flags: u32| Step { flags: Some(flags), ..unregister("a") };
+    if let Some(by_chance) = setting.by_chance() {
+        return by_chance;
+    }
+    if let Some(error) = setting.refusal() {
+        return Trial::Mirror(vec![
+            setting.alloc("a", setting.ragged()),
+            register("a").failing(error),
+            ex(7).failing(DrvError::NotSupport),
+            ex(DEV_SVM_MAP_HOST).failing(DrvError::ParaError),
+            free("a"),
+        ]);
+    }
+    Trial::Steps(vec![
+        setting.alloc("a", setting.whole()),
+        register("a"),
+        ex(7).failing(DrvError::NotSupport),
+        ex(DEV_SVM_MAP_HOST | 6 << 16).failing(DrvError::NotSupport),
+        at(ex(DEV_SVM_MAP_HOST), setting.page).failing(DrvError::ParaError),
+        read_ok("a", setting.whole() - 1),
+        ex(DEV_SVM_MAP_HOST),
+        read_faults("a", 0),
+        read_faults("a", setting.whole() - 1),
+        ex(DEV_SVM_MAP_HOST).failing(DrvError::ParaError),
+        free("a"),
+    ])
+}
+
+fn every_call_returns(profile: &Profile, draw: &Draw) -> Trial {
+    let setting = Setting::new(profile, draw);
+    let any = |step: Step| step.expecting(ExpectTable { any: true, ..ExpectTable::default() });
+    let flags = |step: Step, flags: u32| Step { flags: Some(flags), ..step };
+    Trial::Steps(vec![
+        setting.alloc("a", setting.ragged()),
+        any(register("null").range(0, 1)),
+        any(register("nowhere").range(draw.inside, 1 << 62)),
+        any(register("a").range(draw.inside, 1 << 62)),
+        any(flags(register("a"), u32::MAX)),
+        any(flags(register("null").range(0, 1), u32::MAX)),
+        any(unregister("null")),
+        any(unregister("nowhere")),
+        any(at(unregister("a"), 1 + draw.inside)),
+        any(flags(unregister("null"), u32::MAX)),
+        any(flags(unregister("a"), u32::MAX)),
+        any(free("null")),
+        any(at(free("nowhere"), draw.inside)),
+        // None of it is in the way of what comes then.
+        put(Op::CopyIn, "a", 0, draw.fill),
+        read_gives(Op::CopyOut, "a", 0, draw.fill),
+        free("a"),
+    ])
 }

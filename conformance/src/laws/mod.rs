@@ -15,7 +15,7 @@ use serde::{Serialize, Serializer};
 use crate::cache_run::{Bench, Evidence};
 use crate::case::Step;
 
-pub use driver::{Draw, driver_laws};
+pub use driver::{Draw, EVERY_CALL_RETURNS, driver_laws};
 pub use views::view_laws;
 
 /// A law's id. Ids are never reused.

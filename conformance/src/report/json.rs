@@ -21,6 +21,7 @@ pub fn check_as_json(options: &CheckOptions, report: &Report) -> Value {
                         Standing::Passed => ("passed", None),
                         Standing::Refused => ("refused", None),
                         Standing::NotApplicable(reason) => ("not_applicable", Some(reason)),
+                        Standing::NotChecked(reason) => ("not_checked", Some(reason)),
                         Standing::Broken => ("broken", None),
                     };
                     json!({

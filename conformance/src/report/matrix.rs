@@ -10,6 +10,7 @@ use crate::check::{CheckOptions, LawResult, Report, Row, Standing};
 use crate::laws::LawId;
 
 const LEGEND: &str = ". passed   r refused as it must be   - not applicable   X broken";
+const NOT_CHECKED: &str = "   ? not checked";
 
 /// The tables of both families, each with its legend.
 #[must_use]
@@ -23,7 +24,9 @@ pub fn matrix(report: &Report) -> String {
         let _ = writeln!(text, "{title}\n{}\n", family(&rows));
     }
     if !text.is_empty() {
-        let _ = writeln!(text, "{LEGEND}");
+        let unchecked = |law: &LawResult| matches!(law.standing, Standing::NotChecked(_));
+        let more = if report.rows.iter().flat_map(|row| &row.laws).any(unchecked) { NOT_CHECKED } else { "" };
+        let _ = writeln!(text, "{LEGEND}{more}");
     }
     text
 }
@@ -72,32 +75,36 @@ fn mark(standing: &Standing) -> char {
         Standing::Passed => '.',
         Standing::Refused => 'r',
         Standing::NotApplicable(_) => '-',
+        Standing::NotChecked(_) => '?',
         Standing::Broken => 'X',
     }
 }
 
-/// Why laws were not applicable: one line for each law and reason, with the rows that it is about.
+/// Why laws were not applicable or not checked: one line for each law and reason, with the rows that it is about.
 #[must_use]
 pub fn reasons(report: &Report) -> String {
-    let mut rows: BTreeMap<(LawId, &str), Vec<String>> = BTreeMap::new();
+    let mut rows: BTreeMap<(LawId, &str, &str), Vec<String>> = BTreeMap::new();
     let mut books: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for row in &report.rows {
         let name = row.subject.map_or_else(|| row.profile.clone(), |subject| format!("{}/{subject}", row.profile));
         for law in &row.laws {
-            if let Standing::NotApplicable(reason) = &law.standing {
-                rows.entry((law.id, reason)).or_default().push(name.clone());
-            }
+            let (word, reason) = match &law.standing {
+                Standing::NotApplicable(reason) => ("not applicable", reason),
+                Standing::NotChecked(reason) => ("not checked", reason),
+                Standing::Passed | Standing::Refused | Standing::Broken => continue,
+            };
+            rows.entry((law.id, word, reason)).or_default().push(name.clone());
         }
         if let Some(reason) = &row.bookkeeping {
             books.entry(reason).or_default().push(&row.profile);
         }
     }
     let mut text = String::new();
-    for ((law, reason), mut names) in rows {
+    for ((law, word, reason), mut names) in rows {
         let all = report.rows.iter().filter(|row| row.laws.iter().any(|result| result.id == law)).count();
         names.sort();
         let names = if names.len() == all && all > 1 { "everywhere".to_owned() } else { names.join(", ") };
-        let _ = writeln!(text, "{}", wrapped(&format!("{law} not applicable: {reason} ({names})"), "", "    "));
+        let _ = writeln!(text, "{}", wrapped(&format!("{law} {word}: {reason} ({names})"), "", "    "));
     }
     for (reason, mut profiles) in books {
         profiles.dedup();
@@ -133,6 +140,6 @@ pub fn summary(options: &CheckOptions, report: &Report) -> String {
         },
         options.seed,
         options.cases,
-        options.trials()
+        options.trials
     )
 }

@@ -1,0 +1,221 @@
+//! V-laws: drawn sequences through a subject, every law watching.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
+
+use hostview_sim::{MemoryMode, Profile};
+use proptest::test_runner::{TestCaseError, TestError};
+
+use super::cases::case_of;
+use super::{CheckOptions, Failure, LawResult, ProfileChoice, Row, Standing, rng, runner};
+use crate::cache_run::{Breach, CacheRun, Tally};
+use crate::case::Step;
+use crate::generate::{lower, sequences};
+use crate::laws::{EVERY_CALL_RETURNS, Law, LawId, Need, view_laws};
+use crate::platform::{Loss, Platform};
+use crate::shrink::shrink;
+use crate::site::{Hindrance, Site};
+use crate::subject::BuiltIn;
+
+/// What a sequence through a subject came to.
+struct SequenceResult {
+    breach: Option<Breach>,
+    tallies: HashMap<LawId, Tally>,
+    log: Option<String>,
+    mode: MemoryMode,
+    lost: Option<Loss>,
+}
+
+fn run_sequence(platform: Box<dyn Platform>, subject: &BuiltIn, steps: &[Step], without: &[LawId]) -> SequenceResult {
+    let mut run = CacheRun::new(platform, subject.make()).without(without);
+    let breach = steps.iter().enumerate().find_map(|(index, step)| run.step(index, step).0.into_iter().next());
+    let log = run.last_words();
+    let (mode, lost) = (run.platform().memory_mode(), run.platform().lost());
+    SequenceResult { breach, tallies: run.tallies().clone(), log, mode, lost }
+}
+
+/// A sequence that broke a law.
+#[derive(Clone, Debug)]
+struct Broken {
+    profile: Profile,
+    steps: Vec<Step>,
+    breach: Breach,
+    log: Option<String>,
+    hung: bool,
+}
+
+/// What the sequences of one subject on one profile came to.
+#[derive(Default)]
+struct Judged {
+    tallies: BTreeMap<LawId, Tally>,
+    sequences: u32,
+    hindrance: Option<Hindrance>,
+    bookkeeping: Option<String>,
+    broken: Option<Broken>,
+}
+
+pub(super) fn check_subject(
+    options: &CheckOptions,
+    site: &dyn Site,
+    choice: &ProfileChoice,
+    subject: &'static BuiltIn,
+) -> (Row, Vec<Failure>) {
+    let unwanted = view_laws().iter().map(|law| law.law.id).filter(|law| !options.wants(*law));
+    let mut without: Vec<LawId> = unwanted.collect();
+    let mut failures: Vec<Failure> = Vec::new();
+    let mut until_broken: BTreeMap<LawId, Tally> = BTreeMap::new();
+    // A law that broke is left out, and the run is made again: what else is broken is of interest too.
+    let judged = loop {
+        let mut judged = judge_sequences(options, site, choice, subject, &without);
+        let Some(broken) = judged.broken.take() else { break judged };
+        let law = broken.breach.law;
+        failures.push(failure(options, site, choice, subject, broken, &without));
+        if law == EVERY_CALL_RETURNS {
+            // It cannot be left out.
+            break judged;
+        }
+        until_broken.insert(law, judged.tallies.get(&law).copied().unwrap_or_default());
+        without.push(law);
+    };
+    let results = view_laws().iter().map(|law| &law.law).filter(|law| options.wants(law.id)).map(|law| {
+        let counted = until_broken.get(&law.id).or_else(|| judged.tallies.get(&law.id));
+        let tally = counted.copied().unwrap_or_default();
+        let broken = until_broken.contains_key(&law.id);
+        let standing = match (broken, &judged.hindrance, tally.held, tally.refused) {
+            (true, ..) => Standing::Broken,
+            (false, Some(Hindrance(reason)), 0, 0) => Standing::NotChecked(reason.clone()),
+            (false, _, 1.., _) => Standing::Passed,
+            (false, _, 0, 1..) => Standing::Refused,
+            (false, None, 0, 0) => why_not(law, choice, subject),
+        };
+        LawResult { id: law.id, standing, tally }
+    });
+    let row = Row {
+        profile: choice.name().to_owned(),
+        subject: Some(subject.name),
+        laws: results.collect(),
+        sequences: judged.sequences,
+        bookkeeping: judged.bookkeeping,
+    };
+    (row, failures)
+}
+
+/// Why a law was never checked.
+fn why_not(law: &Law, choice: &ProfileChoice, subject: &BuiltIn) -> Standing {
+    let info = subject.make().info();
+    let one_device = matches!(choice, ProfileChoice::Given(profile, _) if profile.device.count < 2);
+    let not_applicable = |reason: &str| Standing::NotApplicable(reason.to_owned());
+    if law.needs.contains(&Need::ThreadSafe) && !info.thread_safe {
+        not_applicable("the subject does not say that it is thread-safe")
+    } else if law.needs.contains(&Need::Budget) && info.budget.is_none() {
+        not_applicable("the subject has no budget")
+    } else if law.needs.contains(&Need::TwoDevices) && one_device {
+        not_applicable("there is one device")
+    } else {
+        Standing::NotChecked("it did not come up in any sequence; draw more with --cases".to_owned())
+    }
+}
+
+fn judge_sequences(
+    options: &CheckOptions,
+    site: &dyn Site,
+    choice: &ProfileChoice,
+    subject: &'static BuiltIn,
+    without: &[LawId],
+) -> Judged {
+    let all: RefCell<Judged> = RefCell::default();
+    let mut runner = runner(options.cases, rng(options.seed, &[choice.name(), subject.name]));
+    let found = runner.run(&(choice.strategy(), sequences()), |(profile, drawn)| {
+        let mut judged = all.borrow_mut();
+        let already = judged.broken.as_ref().map(|broken| (broken.breach.law, broken.hung));
+        if matches!(already, Some((_, true))) || judged.hindrance.is_some() {
+            return Ok(());
+        }
+        let platform = match site.over() {
+            Some(hindrance) => Err(hindrance),
+            // Once a law broke, proptest shrinks: what came before must not show then.
+            None if already.is_some() => site.fresh(&profile),
+            None => site.clean(&profile),
+        };
+        let platform = match platform {
+            Ok(platform) => platform,
+            Err(hindrance) => {
+                judged.hindrance = Some(hindrance);
+                return Ok(());
+            }
+        };
+        let steps = lower(&drawn, profile.device.count);
+        let result = run_sequence(platform, subject, &steps, without);
+        if result.lost == Some(Loss::Stopped) {
+            judged.hindrance = Some(Hindrance(Loss::Stopped.to_string()));
+            return Ok(());
+        }
+        if let Some(breach) = result.breach {
+            // Only the law that broke first counts then.
+            let law = already.map_or(breach.law, |(law, _)| law);
+            if breach.law != law {
+                return Ok(());
+            }
+            let hung = matches!(result.lost, Some(Loss::Hung(_)));
+            judged.broken = Some(Broken { profile, steps, breach, log: result.log, hung });
+            return Err(TestCaseError::fail(law.0));
+        }
+        if already.is_none() {
+            judged.sequences += 1;
+            if let MemoryMode::Bookkeeping(reason) = result.mode {
+                judged.bookkeeping = Some(reason);
+            }
+            for (law, tally) in result.tallies {
+                let total = judged.tallies.entry(law).or_default();
+                total.held += tally.held;
+                total.refused += tally.refused;
+            }
+        }
+        Ok(())
+    });
+    let mut judged = all.into_inner();
+    if let Err(TestError::Abort(reason)) = found {
+        judged.hindrance.get_or_insert(Hindrance(reason.to_string()));
+    }
+    judged
+}
+
+/// The shortest sequence that breaks the same law; the one that was seen, where it does not break it again.
+fn failure(
+    options: &CheckOptions,
+    site: &dyn Site,
+    choice: &ProfileChoice,
+    subject: &'static BuiltIn,
+    broken: Broken,
+    without: &[LawId],
+) -> Failure {
+    let Broken { profile, mut steps, mut breach, mut log, hung } = broken;
+    let law = breach.law;
+    let run = |steps: &[Step]| -> Option<(Breach, Option<String>)> {
+        let platform = if site.over().is_none() { site.fresh(&profile).ok()? } else { return None };
+        let result = run_sequence(platform, subject, steps, without);
+        result.breach.filter(|breach| breach.law == law).map(|breach| (breach, result.log))
+    };
+    if hung {
+        breach.what += " (as it was drawn: what hangs is not called again)";
+    } else if run(&steps).is_none() {
+        breach.what += " (seen once: the same sequence did not fail again)";
+    } else {
+        let shorter = shrink(steps.clone(), |candidate| run(candidate).is_some());
+        if let Some(found) = run(&shorter) {
+            (breach, log) = found;
+            steps = shorter;
+        }
+    }
+    steps.truncate(breach.step + 1);
+    Failure {
+        law,
+        case: case_of(options, choice, &profile, law, Some(subject), steps),
+        profile: choice.argument().to_owned(),
+        subject: Some(subject.name),
+        step: breach.step,
+        what: breach.what,
+        holding: breach.holding,
+        log,
+    }
+}

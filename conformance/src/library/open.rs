@@ -1,0 +1,68 @@
+//! Loading the libraries, in the process that will call them.
+
+#![allow(unsafe_code, reason = "libraries are loaded")]
+
+use std::path::Path;
+
+use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
+
+use super::abi::{Acl, Hal, Missing, SIMULATOR_MARK};
+use super::find::{CannotOpen, Paths};
+
+/// The calls of both libraries.
+#[derive(Debug)]
+pub(super) struct Loaded {
+    pub(super) hal: Hal,
+    pub(super) acl: Acl,
+    pub(super) missing: Vec<Missing>,
+    /// Whether the library says of itself that it is the simulator.
+    pub(super) simulator: bool,
+}
+
+/// Loads them for the life of the process.
+///
+/// # Errors
+///
+/// The loader refuses a file, or the driver's has none of what a driver has.
+pub(super) fn open(paths: &Paths) -> Result<Loaded, CannotOpen> {
+    let library = load(&paths.hal)?;
+    let (hal, mut missing) = Hal::look_up(library);
+    if hal.alloc.is_none() || hal.free.is_none() || hal.register.is_none() || hal.unregister.is_none() {
+        let lacks: Vec<&str> = ["halMemAlloc", "halMemFree", "halHostRegister", "halHostUnregister"]
+            .into_iter()
+            .filter(|name| missing.iter().any(|missing| missing.symbol == *name))
+            .collect();
+        return Err(CannotOpen::Refused(format!(
+            "{}: is a library without {}: no law can be checked on it; give a libascend_hal.so",
+            paths.hal.display(),
+            lacks.join(", ")
+        )));
+    }
+    // SAFETY: only whether the symbol is there is asked.
+    let simulator = unsafe { library.get::<unsafe extern "C" fn()>(SIMULATOR_MARK) }.is_ok();
+    let acl = match &paths.acl {
+        None => Acl::default(),
+        Some(path) => {
+            let (acl, lacks) = Acl::look_up(load(path)?);
+            missing.extend(lacks);
+            acl
+        }
+    };
+    Ok(Loaded { hal, acl, missing, simulator })
+}
+
+/// Loads a library for good: a driver keeps threads and thread-local state that do not survive its unloading.
+fn load(path: &Path) -> Result<&'static Library, CannotOpen> {
+    // Global scope: the runtime looks the driver's symbols up there.
+    // SAFETY: loading runs the library's constructors, in a process that was made for that and is watched by another.
+    let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_GLOBAL) };
+    match library {
+        Ok(library) => Ok(Box::leak(Box::new(library))),
+        Err(error) => {
+            let (text, path) = (error.to_string(), path.display().to_string());
+            // The loader names the path as well: once is enough.
+            let text = text.strip_prefix("dlopen failed: ").unwrap_or(&text).replace(&format!("{path}: "), "");
+            Err(CannotOpen::Refused(format!("{path}: cannot be loaded: {text}")))
+        }
+    }
+}
