@@ -175,6 +175,60 @@ pub fn draws() -> impl Strategy<Value = Draw> {
     })
 }
 
+/// Sequences of driver calls, with what must come of them left open.
+pub fn driver_sequences() -> impl Strategy<Value = Vec<Step>> {
+    // Small sizes and few: what allocations do to each other is met soonest among neighbours of a kind.
+    let sizes = select(vec![1_u64, 4096, 12_288, 65_536, 1_048_577, 2 << 20, 4 << 20, 19 << 20, 37 << 20]);
+    let allocate = (sizes, policies()).prop_map(|(bytes, policy)| (Op::Alloc, bytes, policy));
+    let on = |op: Op| Just((op, 0_u64, PagePolicy::HugeFirst));
+    let operation = prop_oneof![
+        5 => allocate,
+        3 => on(Op::Free),
+        5 => on(Op::Register),
+        4 => on(Op::Unregister),
+        3 => on(Op::Read),
+        3 => on(Op::Write),
+        2 => on(Op::CopyIn),
+        2 => on(Op::CopyOut),
+    ];
+    let place = prop_oneof![
+        6 => Just(0_u64),
+        1 => Just(4096),
+        1 => Just(2 << 20),
+        1 => 1_u64..=5000,
+    ];
+    let length = prop_oneof![
+        6 => Just(None),
+        2 => Just(Some(1_u64)),
+        1 => Just(Some(4096)),
+        1 => Just(Some(3 << 20)),
+        1 => Just(Some(0)),
+    ];
+    let drawn = (operation, any::<u8>(), place, length, any::<u8>());
+    prop::collection::vec(drawn, 1..=30).prop_map(|drawn| {
+        let mut made = 0_usize;
+        let mut steps = Vec::with_capacity(drawn.len());
+        for ((op, bytes, policy), which, offset, length, fill) in drawn {
+            if op == Op::Alloc {
+                steps.push(Step::alloc(&name_of(made), bytes, policy));
+                made += 1;
+                continue;
+            }
+            if made == 0 {
+                continue;
+            }
+            let step = Step::on(op, &name_of(usize::from(which) % made));
+            steps.push(match op {
+                Op::Register => Step { offset, bytes: length, ..step },
+                Op::Free | Op::Unregister => Step { offset, ..step },
+                Op::Write | Op::CopyIn => Step { fill: Some(fill), ..step.range(offset, 8) },
+                _ => step.range(offset, 8),
+            });
+        }
+        steps
+    })
+}
+
 /// Profiles that nobody shipped: page sizes × capabilities × regimes.
 pub fn profiles(base: &Profile) -> impl Strategy<Value = Profile> + use<> {
     let base = base.clone();

@@ -11,6 +11,7 @@ mod code;
 pub mod cost;
 pub mod driver_run;
 pub mod expect;
+pub mod gate;
 pub mod generate;
 pub mod laws;
 pub mod library;

@@ -47,6 +47,7 @@ pub(super) fn case_of(
     let statement = crate::laws::find(law.0).map_or("", |law| law.statement);
     let (name, profile_override) = match choice {
         ProfileChoice::Given(_, argument) => (argument.clone(), toml::Table::new()),
+        ProfileChoice::Machine(_, like) => (like.clone(), overrides(like, profile)),
         ProfileChoice::Drawn => (DRAWN_FROM.to_owned(), difference(&drawn_from(), profile)),
     };
     Case {
@@ -61,6 +62,12 @@ pub(super) fn case_of(
         profile_override,
         steps,
     }
+}
+
+/// The keys in which a profile differs from the one that an argument finds.
+#[must_use]
+pub fn overrides(argument: &str, profile: &Profile) -> toml::Table {
+    Profile::find(argument).map_or_else(|_| toml::Table::new(), |named| difference(&named, profile))
 }
 
 /// The keys in which a profile differs from another.
@@ -79,6 +86,8 @@ fn difference(from: &Profile, to: &Profile) -> toml::Table {
     let table = |profile: &Profile| toml::Table::try_from(profile).unwrap_or_default();
     let mut changed = tables(&table(from), &table(to));
     // A name is no behaviour.
-    changed.remove("name");
+    for key in ["name", "summary", "source"] {
+        changed.remove(key);
+    }
     changed
 }

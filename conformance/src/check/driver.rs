@@ -105,7 +105,7 @@ fn check_law(
     let mut trials = Trials::default();
     // The law as it is shown, with each kind of page; then drawn.
     let mut holds = true;
-    if let ProfileChoice::Given(profile, _) = choice {
+    if let Some(profile) = choice.profile() {
         let shown = [PageKind::Ordinary, PageKind::Huge].map(Draw::shown);
         holds = shown.iter().take(options.trials as usize).all(|draw| trials.make(site, law, profile, draw));
     }
@@ -175,6 +175,8 @@ fn failure(
         law: law.law.id,
         case: case_of(options, choice, &profile, law.law.id, None, steps),
         profile: choice.argument().to_owned(),
+        stem: choice.file_stem(),
+        shown: choice.shown(),
         subject: None,
         step: seen.step,
         what,

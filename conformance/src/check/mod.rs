@@ -18,13 +18,15 @@ use crate::laws::{LawId, driver_laws, view_laws};
 use crate::site::Site;
 use crate::subject::BuiltIn;
 
-pub use cases::law_as_case;
+pub use cases::{law_as_case, overrides};
 
 /// A profile as a run names it.
 #[derive(Clone, Debug)]
 pub enum ProfileChoice {
     /// This one; the name or path that found it, for repeating the run.
     Given(Box<Profile>, String),
+    /// That of the machine at hand; the name or path of the one that it is like.
+    Machine(Box<Profile>, String),
     /// A new one for each sequence, drawn from page sizes, capabilities and regimes.
     Drawn,
 }
@@ -40,7 +42,7 @@ impl ProfileChoice {
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
-            Self::Given(profile, _) => &profile.name,
+            Self::Given(profile, _) | Self::Machine(profile, _) => &profile.name,
             Self::Drawn => DRAWN,
         }
     }
@@ -49,21 +51,44 @@ impl ProfileChoice {
     #[must_use]
     pub fn argument(&self) -> &str {
         match self {
-            Self::Given(_, argument) => argument,
+            Self::Given(_, argument) | Self::Machine(_, argument) => argument,
             Self::Drawn => DRAWN,
         }
     }
 
+    /// The profile, where it is one.
+    fn profile(&self) -> Option<&Profile> {
+        match self {
+            Self::Given(profile, _) | Self::Machine(profile, _) => Some(profile),
+            Self::Drawn => None,
+        }
+    }
+
+    /// What a person calls it.
+    fn shown(&self) -> String {
+        match self {
+            Self::Given(_, argument) => argument.clone(),
+            Self::Machine(..) => "this machine".to_owned(),
+            Self::Drawn => format!("a drawn profile ({DRAWN_FROM} otherwise; the case has what differs)"),
+        }
+    }
+
+    /// What files about it are called.
+    fn file_stem(&self) -> String {
+        let text = if let Self::Machine(profile, _) = self { &profile.name } else { self.argument() };
+        text.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' }).collect()
+    }
+
     fn bookkeeping(&self, site: &dyn Site) -> Option<String> {
         match self {
-            Self::Given(profile, _) => site.bookkeeping(profile),
+            Self::Given(profile, _) | Self::Machine(profile, _) => site.bookkeeping(profile),
             Self::Drawn => site.bookkeeping(&drawn_from()),
         }
     }
 
     fn strategy(&self) -> BoxedStrategy<Profile> {
         match self {
-            Self::Given(profile, _) => Just(Profile::clone(profile)).boxed(),
+            Self::Given(profile, _) | Self::Machine(profile, _) => Just(Profile::clone(profile)).boxed(),
             Self::Drawn => profiles(&drawn_from()).boxed(),
         }
     }
@@ -146,6 +171,10 @@ pub struct Failure {
     pub case: Case,
     /// The profile, as the command line names it.
     pub profile: String,
+    /// The profile, as a file name has it.
+    pub stem: String,
+    /// The profile, as a person calls it.
+    pub shown: String,
     /// The subject; none for a D-law.
     pub subject: Option<&'static str>,
     /// The step, from 0.
@@ -241,6 +270,11 @@ fn rng(seed: u64, purpose: &[&str]) -> TestRng {
         part.copy_from_slice(&hash.to_le_bytes());
     }
     TestRng::from_seed(RngAlgorithm::ChaCha, &bytes)
+}
+
+/// A runner for drawing things one by one.
+pub(crate) fn runner_for(seed: u64, purpose: &[&str]) -> TestRunner {
+    runner(1, rng(seed, purpose))
 }
 
 fn runner(cases: u32, rng: TestRng) -> TestRunner {

@@ -103,7 +103,7 @@ pub(super) fn check_subject(
 /// Why a law was never checked.
 fn why_not(law: &Law, choice: &ProfileChoice, subject: &BuiltIn) -> Standing {
     let info = subject.make().info();
-    let one_device = matches!(choice, ProfileChoice::Given(profile, _) if profile.device.count < 2);
+    let one_device = choice.profile().is_some_and(|profile| profile.device.count < 2);
     let not_applicable = |reason: &str| Standing::NotApplicable(reason.to_owned());
     if law.needs.contains(&Need::ThreadSafe) && !info.thread_safe {
         not_applicable("the subject does not say that it is thread-safe")
@@ -212,6 +212,8 @@ fn failure(
         law,
         case: case_of(options, choice, &profile, law, Some(subject), steps),
         profile: choice.argument().to_owned(),
+        stem: choice.file_stem(),
+        shown: choice.shown(),
         subject: Some(subject.name),
         step: breach.step,
         what: breach.what,

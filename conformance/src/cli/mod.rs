@@ -2,6 +2,8 @@
 
 mod check;
 mod cost;
+mod gate;
+mod library;
 mod list;
 mod out;
 mod replay;
@@ -20,6 +22,10 @@ enum Exit {
     Broken = 1,
     /// The call or an input file is wrong.
     Usage = 2,
+    /// The platform or the subject cannot be opened.
+    CannotOpen = 3,
+    /// A law that applies could not be checked.
+    NotProven = 4,
 }
 
 impl From<Exit> for ExitCode {
@@ -35,7 +41,8 @@ Exit codes:
   0  all laws hold
   1  a law is broken
   2  the call or an input file is wrong
-  3  the platform or the subject cannot be opened";
+  3  the platform or the subject cannot be opened
+  4  a law that applies could not be checked (gate)";
 
 /// Judges caches of host views of device memory: on a simulated device, by named laws.
 #[derive(Debug, Parser)]
@@ -48,6 +55,7 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     Check(check::CheckArguments),
+    Gate(gate::GateArguments),
     Replay(replay::ReplayArguments),
     Sweep(cost::SweepArguments),
     Fit(cost::FitArguments),
@@ -55,6 +63,9 @@ enum Command {
     Decide(cost::DecideArguments),
     Laws(list::LawsArguments),
     Profiles(list::ProfilesArguments),
+    /// Has a driver library for another process of this program
+    #[command(name = library::SERVE, hide = true)]
+    ServeLibrary,
 }
 
 /// Runs what the command line asks for.
@@ -71,6 +82,8 @@ pub(crate) fn run() -> ExitCode {
     let result = match arguments.command {
         None => check::run(&check::CheckArguments::default()),
         Some(Command::Check(arguments)) => check::run(&arguments),
+        Some(Command::Gate(arguments)) => gate::run(&arguments),
+        Some(Command::ServeLibrary) => library::run_serve(),
         Some(Command::Replay(arguments)) => replay::run(&arguments),
         Some(Command::Sweep(arguments)) => cost::run_sweep(&arguments),
         Some(Command::Fit(arguments)) => cost::run_fit(&arguments),

@@ -133,5 +133,8 @@ interface! {
     }
 }
 
+/// The runtime's library.
+pub(super) const ACL: &str = "libascendcl.so";
+
 /// The simulator's own mark. No driver has it.
 pub(super) const SIMULATOR_MARK: &str = "hostviewIsSimulator";

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::abi::ACL;
+
 /// The driver's library.
 const HAL: &str = "libascend_hal.so";
-/// The runtime's.
-const ACL: &str = "libascendcl.so";
 
 /// Which layer allocates.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]

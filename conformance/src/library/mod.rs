@@ -10,12 +10,14 @@ mod open;
 mod platform;
 mod probe;
 mod remote;
+mod site;
 mod wire;
 mod worker;
 
 pub use abi::{Missing, SYMBOLS, Symbol};
 pub use find::{CannotOpen, Choice, Layer, Paths, find};
 pub use platform::{LibraryPlatform, Limits};
-pub use remote::{RemotePlatform, Summons};
+pub use remote::{RemotePlatform, Summons, Watch};
+pub use site::LibrarySite;
 pub use wire::{Leftover, MachineFacts};
 pub use worker::serve;

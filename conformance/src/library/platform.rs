@@ -296,6 +296,13 @@ const NOT_SUPPORT: ErrorCode = ErrorCode(0xfffe);
 /// Source: `acl.cpp`: initialised already, by whoever, is no failure.
 const REPEAT_INITIALIZE: c_int = 100_002;
 
+/// A copy tells host from device by the address: what is in no shared range the driver would take for memory of this process,
+/// and follow it. Source: `svm_define.h`; assumed: the answer, which is the simulator's.
+fn on_a_device(address: DeviceAddr) -> Result<(), ErrorCode> {
+    const SHARED: std::ops::Range<u64> = 0x1000_0000_0000..0x1800_0000_0000;
+    if SHARED.contains(&address.get()) { Ok(()) } else { Err(DrvError::InvalidValue.into()) }
+}
+
 fn pointer(address: u64) -> *mut c_void {
     std::ptr::without_provenance_mut(usize::try_from(address).unwrap_or(0))
 }
@@ -377,12 +384,14 @@ impl Platform for LibraryPlatform {
     }
 
     fn copy_in(&mut self, address: DeviceAddr, from: &[u8]) -> Result<(), ErrorCode> {
+        on_a_device(address)?;
         let copy = self.library.hal.copy.ok_or(NOT_SUPPORT)?;
         // SAFETY: `from` is ours and as long as it says; the driver checks the device's side.
         driver(unsafe { copy(address.get(), from.len(), from.as_ptr() as u64, from.len()) })
     }
 
     fn copy_out(&mut self, address: DeviceAddr, into: &mut [u8]) -> Result<(), ErrorCode> {
+        on_a_device(address)?;
         let copy = self.library.hal.copy.ok_or(NOT_SUPPORT)?;
         // SAFETY: `into` is ours and as long as it says; the driver checks the device's side.
         driver(unsafe { copy(into.as_mut_ptr() as u64, into.len(), address.get(), into.len()) })

@@ -43,10 +43,25 @@ pub struct Summons {
     pub call_limit: Duration,
     /// The driver's log, when it is to be followed.
     pub driver_log: Option<PathBuf>,
-    /// Set when the suite is to end early.
+    /// What all processes share.
+    pub watch: Arc<Watch>,
+}
+
+/// What the suite and all processes with the library know together.
+#[derive(Debug, Default)]
+pub struct Watch {
+    /// Set when the suite is to end early; a signal handler does it.
     pub stop: Arc<AtomicBool>,
-    /// What all processes gave back.
-    pub given_back: Arc<Mutex<Leftover>>,
+    /// Set once a call did not return.
+    pub hung: AtomicBool,
+    given_back: Mutex<Leftover>,
+}
+
+impl Watch {
+    /// What was given back so far, and what could not be.
+    pub fn given_back(&self) -> Leftover {
+        self.given_back.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
 }
 
 impl Summons {
@@ -75,19 +90,20 @@ impl Summons {
                 }
             }
         });
-        let mut platform = RemotePlatform {
+        let mut process = Process {
             link: RefCell::new(Link { child, requests: Some(requests), replies, lost: None }),
-            summons: self.clone(),
+            call_limit: self.call_limit,
+            watch: self.watch.clone(),
             facts: MachineFacts::default(),
             log: Tail::new(self.driver_log.as_deref()),
         };
         let open = Request::Open { paths: self.paths.clone(), limits: self.limits.clone() };
-        match platform.ask(&open) {
-            Some(Reply::Opened(facts)) => platform.facts = *facts,
+        match process.ask(&open) {
+            Some(Reply::Opened(facts)) => process.facts = *facts,
             Some(Reply::CannotOpen(why)) => return Err(refused(why)),
-            _ => return Err(refused(platform.lost().map_or_else(|| "no answer".to_owned(), |loss| loss.to_string()))),
+            _ => return Err(refused(process.lost().map_or_else(|| "no answer".to_owned(), |loss| loss.to_string()))),
         }
-        Ok(platform)
+        Ok(RemotePlatform { process: Some(process), home: None })
     }
 }
 
@@ -101,40 +117,96 @@ struct Link {
     lost: Option<Loss>,
 }
 
+/// A process that has the library.
+#[derive(Debug)]
+struct Process {
+    link: RefCell<Link>,
+    call_limit: Duration,
+    watch: Arc<Watch>,
+    facts: MachineFacts,
+    log: Tail,
+}
+
+/// Where a process waits, emptied, for whoever does not mind its past.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Home(Arc<Mutex<Option<Process>>>);
+
+impl Home {
+    pub(super) fn take(&self) -> Option<RemotePlatform> {
+        let process = self.0.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        Some(RemotePlatform { process: Some(process), home: Some(self.clone()) })
+    }
+
+    /// Lets the process that waits here go.
+    pub(super) fn leave(&self) {
+        drop(self.0.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+}
+
 /// A driver library in a process of its own. A call that crashes or hangs is an answer: see [`Platform::lost`].
 #[derive(Debug)]
 pub struct RemotePlatform {
-    link: RefCell<Link>,
-    summons: Summons,
-    facts: MachineFacts,
-    log: Tail,
+    /// There until it goes home, or is dropped.
+    process: Option<Process>,
+    home: Option<Home>,
 }
 
 /// What is answered when there is nobody to answer.
 const NOBODY: ErrorCode = ErrorCode(u32::MAX);
 
-impl RemotePlatform {
-    /// What the machine says of itself.
-    #[must_use]
-    pub fn facts(&self) -> &MachineFacts {
-        &self.facts
+impl Process {
+    fn ask(&mut self, request: &Request) -> Option<Reply> {
+        let reply = self.link.get_mut().ask(request, self.call_limit, &self.watch);
+        self.log.follow();
+        reply
     }
 
-    /// Gives everything back that was allocated or registered; what could not be is named.
-    pub fn clean_up(&mut self) -> Leftover {
-        let leftover = match self.link.get_mut().ask(&Request::CleanUp, CLEANING, &AtomicBool::new(false)) {
+    fn lost(&self) -> Option<Loss> {
+        self.link.borrow().lost.clone()
+    }
+
+    fn clean_up(&mut self) -> Leftover {
+        // It is wanted whether the suite is to stop or not.
+        let leftover = match self.link.get_mut().ask(&Request::CleanUp, CLEANING, &Watch::default()) {
             Some(Reply::Left(leftover)) => leftover,
             // With the process everything went that it had.
             _ => Leftover::default(),
         };
-        self.summons.given_back.lock().unwrap_or_else(PoisonError::into_inner).add(leftover.clone());
+        self.watch.given_back.lock().unwrap_or_else(PoisonError::into_inner).add(leftover.clone());
         leftover
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.clean_up();
+        let link = self.link.get_mut();
+        // The end of its input is the sign to close the device and go.
+        link.requests = None;
+        if link.wait(CLEANING).is_none() {
+            let _ = link.child.kill();
+            let _ = link.child.wait();
+        }
+    }
+}
+
+impl RemotePlatform {
+    /// What the machine says of itself.
+    #[must_use]
+    pub fn facts(&self) -> MachineFacts {
+        self.process.as_ref().map(|process| process.facts.clone()).unwrap_or_default()
+    }
+
+    /// Lets it go to `home` when it is dropped, for further use.
+    #[must_use]
+    pub(super) fn living_at(self, home: &Home) -> Self {
+        let mut platform = self;
+        platform.home = Some(home.clone());
+        platform
     }
 
     fn ask(&mut self, request: &Request) -> Option<Reply> {
-        let reply = self.link.get_mut().ask(request, self.summons.call_limit, &self.summons.stop);
-        self.log.follow();
-        reply
+        self.process.as_mut()?.ask(request)
     }
 
     fn done(&mut self, request: &Request) -> Result<(), ErrorCode> {
@@ -154,9 +226,20 @@ impl RemotePlatform {
     }
 }
 
+impl Drop for RemotePlatform {
+    fn drop(&mut self) {
+        let (Some(mut process), Some(home)) = (self.process.take(), &self.home) else { return };
+        let left = process.clean_up().left;
+        // What lost its process or cannot be emptied is no good to anybody.
+        if process.lost().is_none() && left.is_empty() {
+            *home.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(process);
+        }
+    }
+}
+
 impl Link {
     /// One call and its answer; none when the process is lost, now or before.
-    fn ask(&mut self, request: &Request, limit: Duration, stop: &AtomicBool) -> Option<Reply> {
+    fn ask(&mut self, request: &Request, limit: Duration, watch: &Watch) -> Option<Reply> {
         if self.lost.is_some() {
             return None;
         }
@@ -182,7 +265,7 @@ impl Link {
                 Err(RecvTimeoutError::Disconnected) => {
                     return self.lose(|status| format!("{} does not return: {status}", request.call()));
                 }
-                Err(RecvTimeoutError::Timeout) if stop.load(Ordering::Relaxed) => {
+                Err(RecvTimeoutError::Timeout) if watch.stop.load(Ordering::Relaxed) => {
                     self.requests = None;
                     self.lost = Some(Loss::Stopped);
                     return None;
@@ -191,6 +274,7 @@ impl Link {
                     let _ = self.child.kill();
                     let _ = self.wait(CLEANING);
                     self.requests = None;
+                    watch.hung.store(true, Ordering::Relaxed);
                     let (call, after) = (request.call(), limit.as_secs_f64());
                     self.lost = Some(Loss::Hung(format!("{call} does not return within {after} s")));
                     return None;
@@ -237,19 +321,6 @@ fn describe(status: ExitStatus) -> String {
         },
         (None, Some(code)) => format!("the process ends with {code}"),
         (None, None) => "the process ends".to_owned(),
-    }
-}
-
-impl Drop for RemotePlatform {
-    fn drop(&mut self) {
-        self.clean_up();
-        let link = self.link.get_mut();
-        // The end of its input is the sign to close the device and go.
-        link.requests = None;
-        if link.wait(CLEANING).is_none() {
-            let _ = link.child.kill();
-            let _ = link.child.wait();
-        }
     }
 }
 
@@ -313,24 +384,25 @@ impl Platform for RemotePlatform {
     }
 
     fn log(&self) -> &[String] {
-        &self.log.lines
+        self.process.as_ref().map_or(&[], |process| &process.log.lines)
     }
 
     fn keeps_log(&self) -> bool {
-        self.log.path.is_some()
+        self.process.as_ref().is_some_and(|process| process.log.path.is_some())
     }
 
     fn await_log(&mut self, text: &str) {
         let begun = Instant::now();
-        while self.keeps_log() && begun.elapsed() < LOG_DELAY && !self.log.lines.iter().any(|line| line.contains(text))
-        {
+        while self.keeps_log() && begun.elapsed() < LOG_DELAY && !self.log().iter().any(|line| line.contains(text)) {
             std::thread::sleep(Duration::from_millis(5));
-            self.log.follow();
+            if let Some(process) = &mut self.process {
+                process.log.follow();
+            }
         }
     }
 
     fn lost(&self) -> Option<Loss> {
-        self.link.borrow().lost.clone()
+        self.process.as_ref().and_then(Process::lost)
     }
 
     fn registrations(&self) -> Option<Vec<Registration>> {
@@ -338,8 +410,9 @@ impl Platform for RemotePlatform {
     }
 
     fn page_at(&self, address: DeviceAddr) -> Option<u64> {
+        let process = self.process.as_ref()?;
         let request = Request::PageAt { address: address.get() };
-        match self.link.borrow_mut().ask(&request, self.summons.call_limit, &self.summons.stop) {
+        match process.link.borrow_mut().ask(&request, process.call_limit, &process.watch) {
             Some(Reply::Page(page)) => page,
             _ => None,
         }

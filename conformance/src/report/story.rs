@@ -11,7 +11,7 @@ use crate::laws;
 pub fn story(failure: &Failure, case_file: &str, repeat: &str) -> String {
     let statement = laws::find(failure.law.0).map_or("", |law| law.statement);
     let subject = failure.subject.map_or_else(String::new, |subject| format!(" by `{subject}`"));
-    let mut text = format!("{} is broken{subject} on {}\n", failure.law, failure.profile_name());
+    let mut text = format!("{} is broken{subject} on {}\n", failure.law, failure.shown);
     let _ = writeln!(text, "{}\n", wrapped(statement, "  ", "  "));
     let width = failure.case.steps.len().to_string().len();
     for (index, step) in failure.case.steps.iter().enumerate() {
@@ -37,20 +37,10 @@ pub fn story(failure: &Failure, case_file: &str, repeat: &str) -> String {
     text
 }
 
-impl Failure {
-    fn profile_name(&self) -> String {
-        if self.case.profile_override.is_empty() {
-            return self.profile.clone();
-        }
-        format!("a drawn profile ({} otherwise; the case has what differs)", self.case.profile)
-    }
-}
-
 /// The file that a failure's case is written to.
 #[must_use]
 pub fn case_file_name(failure: &Failure) -> String {
-    let profile: String =
-        failure.profile.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' }).collect();
+    let profile = &failure.stem;
     match failure.subject {
         Some(subject) => format!("{subject}-{profile}-{}.toml", failure.law),
         None => format!("{profile}-{}.toml", failure.law),

@@ -121,6 +121,23 @@ pub extern "C" fn aclrtGetSocName() -> *const c_char {
     catch_unwind(|| hal().and_then(Hal::soc_name)).ok().flatten().map_or(std::ptr::null(), CStr::as_ptr)
 }
 
+/// The version of the ACL headers that this library follows.
+///
+/// # Safety
+///
+/// The pointers are null or point to numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aclrtGetVersion(major: *mut i32, minor: *mut i32, patch: *mut i32) -> c_int {
+    call("aclrtGetVersion", || {
+        for (place, value) in [(major, 1), (minor, 17), (patch, 0)] {
+            check(!place.is_null(), INVALID_PARAM)?;
+            // SAFETY: not null (checked), writable by the caller's promise.
+            unsafe { place.write_unaligned(value) };
+        }
+        Ok(())
+    })
+}
+
 /// How many devices there are.
 ///
 /// # Safety

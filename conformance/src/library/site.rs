@@ -1,0 +1,122 @@
+//! A machine as a site: one device, a time limit, and a process of its own for each sequence that wants a fresh one.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use hostview_sim::{ByteCount, Profile};
+
+use super::abi::{ACL, Missing};
+use super::find::CannotOpen;
+use super::remote::{Home, RemotePlatform, Summons};
+use super::wire::MachineFacts;
+use crate::case::{Op, Step, Via};
+use crate::laws::Law;
+use crate::platform::{Loss, Platform};
+use crate::site::{Hindrance, Site};
+
+/// A driver library as a site.
+#[derive(Debug)]
+pub struct LibrarySite {
+    summons: Summons,
+    facts: MachineFacts,
+    until: Instant,
+    time_limit: Duration,
+    /// A process without anything allocated, for whoever does not mind its past.
+    idle: Home,
+}
+
+impl LibrarySite {
+    /// Opens the device once and asks what the machine says of itself.
+    ///
+    /// # Errors
+    ///
+    /// The library or the device cannot be opened.
+    pub fn open(summons: Summons, time_limit: Duration) -> Result<Self, CannotOpen> {
+        let first = summons.open()?;
+        let facts = first.facts();
+        let until = Instant::now() + time_limit;
+        let idle = Home::default();
+        drop(first.living_at(&idle));
+        Ok(Self { summons, facts, until, time_limit, idle })
+    }
+
+    /// What the machine says of itself.
+    #[must_use]
+    pub fn facts(&self) -> &MachineFacts {
+        &self.facts
+    }
+
+    /// How processes are started.
+    #[must_use]
+    pub fn summons(&self) -> &Summons {
+        &self.summons
+    }
+
+    /// Lets go of the process that is kept for further use: everything is given back then.
+    pub fn close(&self) {
+        self.idle.leave();
+    }
+
+    fn open_fresh(&self) -> Result<RemotePlatform, Hindrance> {
+        self.summons.open().map_err(|error| Hindrance(error.to_string()))
+    }
+
+    /// How much device memory steps take at most, by what they expect.
+    fn memory_of(steps: &[Step]) -> u64 {
+        let granted =
+            |step: &&Step| step.op == Op::Alloc && step.expect.0.error.is_none() && step.expect.0.code.is_none();
+        steps.iter().filter(granted).filter_map(|step| step.bytes).sum()
+    }
+}
+
+impl Site for LibrarySite {
+    fn fresh(&self, _profile: &Profile) -> Result<Box<dyn Platform>, Hindrance> {
+        Ok(Box::new(self.open_fresh()?))
+    }
+
+    fn clean(&self, _profile: &Profile) -> Result<Box<dyn Platform>, Hindrance> {
+        let platform = match self.idle.take() {
+            Some(platform) => platform,
+            None => self.open_fresh()?.living_at(&self.idle),
+        };
+        Ok(Box::new(platform))
+    }
+
+    /// The device is one, and its memory is limited.
+    fn parallel(&self) -> usize {
+        1
+    }
+
+    fn hindrance(&self, law: &Law, steps: &[Step]) -> Option<Hindrance> {
+        let lacks = self.facts.missing.iter().filter_map(Missing::symbol).find(|symbol| {
+            let concerns = symbol.laws.is_none_or(|laws| laws.contains(&law.id.0));
+            // A law through ACL may have nothing to do with it on this machine.
+            concerns && (symbol.library != ACL || steps.iter().any(|step| step.via == Via::Acl))
+        });
+        if let Some(symbol) = lacks {
+            return Some(Hindrance(format!("{} has no {}: {}", symbol.library, symbol.name, symbol.without)));
+        }
+        if !self.facts.acl && steps.iter().any(|step| step.via == Via::Acl) {
+            return Some(Hindrance("it goes through ACL, and there is no libascendcl.so".to_owned()));
+        }
+        let (needs, limit) = (Self::memory_of(steps), self.summons.limits.memory);
+        (needs > limit).then(|| {
+            Hindrance(format!(
+                "it takes {} of device memory, and the limit is {}; raise it with --memory-limit",
+                ByteCount(needs),
+                ByteCount(limit)
+            ))
+        })
+    }
+
+    fn over(&self) -> Option<Hindrance> {
+        if self.summons.watch.stop.load(Ordering::Relaxed) {
+            return Some(Hindrance(Loss::Stopped.to_string()));
+        }
+        if self.summons.watch.hung.load(Ordering::Relaxed) {
+            return Some(Hindrance("a call had not returned before; such a driver is not called again".to_owned()));
+        }
+        (Instant::now() >= self.until)
+            .then(|| Hindrance(format!("the time limit of {} s had passed", self.time_limit.as_secs_f64())))
+    }
+}
