@@ -8,7 +8,10 @@ use hostview_sim::{ByteCount, CallKind, MemoryMode, Profile, ProfileError, Virtu
 use crate::cache_run::CacheRun;
 use crate::case::{self, Case, CaseError, Step, Through};
 use crate::driver_run::DriverRun;
-use crate::platform::{Platform, SimPlatform};
+use crate::expect::Mismatch;
+use crate::library::LibrarySite;
+use crate::platform::{Loss, Platform, SimPlatform};
+use crate::site::{Hindrance, Site as _};
 use crate::subject::{self, UnknownSubject};
 
 /// Why files could not be replayed.
@@ -153,13 +156,44 @@ pub struct Ending {
 }
 
 impl Prepared {
-    /// Runs the case on a fresh platform.
+    /// Runs the case on a fresh simulated host of its profile.
     #[must_use]
     pub fn run(&self) -> Ending {
         match self.case.through {
             Through::Driver => self.run_driver(),
-            Through::Cache => self.run_cache(),
+            Through::Cache => {
+                let (discord, mut run) = self.drive_cache(Box::new(self.platform()));
+                let usage = Usage {
+                    total: run.platform().virtual_time().unwrap_or_default(),
+                    unregister: VirtualTime::ZERO,
+                    memory: run.platform().memory_mode(),
+                    resident: resident_bytes(),
+                    held: Some(run.held()),
+                };
+                Ending { discord, usage }
+            }
         }
+    }
+
+    /// Runs the case on a machine's own driver library, in a fresh process.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be run there: what it needs the machine does not have, or the run ended before it did.
+    pub fn run_on(&self, site: &LibrarySite) -> Result<Option<Discord>, Hindrance> {
+        if self.case.steps.iter().any(|step| step.fail.is_some()) {
+            return Err(Hindrance("it makes a call fail on purpose, which no driver library does".to_owned()));
+        }
+        if let Some(hindrance) = site.over().or_else(|| site.hindrance_of(&self.case.steps)) {
+            return Err(hindrance);
+        }
+        let mut platform = site.fresh(&self.profile)?;
+        let discord = match self.case.through {
+            Through::Driver => self.drive(&mut *platform),
+            Through::Cache => self.drive_cache(platform).0,
+        };
+        // What was cut short is no verdict on the case.
+        if site.stopped() { Err(Hindrance(Loss::Stopped.to_string())) } else { Ok(discord) }
     }
 
     fn platform(&self) -> SimPlatform {
@@ -172,16 +206,12 @@ impl Prepared {
 
     fn run_driver(&self) -> Ending {
         let mut platform = self.platform();
-        let mut run = DriverRun::new(&mut platform);
-        let found = self.case.steps.iter().enumerate().find_map(|(index, step)| Some((index, run.step(step)?)));
-        let log = run.last_words();
-        let discord = found.map(|(index, mismatch)| Discord {
-            step: Some(index),
-            expected: mismatch.expected,
-            came: mismatch.came,
-            log,
-            heaps: self.case.steps[index].address.is_some().then(|| (self.heaps_before(index), platform.describe())),
-        });
+        let mut discord = self.drive(&mut platform);
+        if let Some(Discord { step: Some(step), heaps, .. }) = &mut discord
+            && self.case.steps[*step].address.is_some()
+        {
+            *heaps = Some((self.heaps_before(*step), platform.describe()));
+        }
         let journal = platform.host().journal();
         let usage = Usage {
             total: platform.host().now(),
@@ -191,6 +221,15 @@ impl Prepared {
             held: None,
         };
         Ending { discord, usage }
+    }
+
+    /// Runs driver calls: the first that is not as it must be.
+    fn drive(&self, platform: &mut dyn Platform) -> Option<Discord> {
+        let mut run = DriverRun::new(platform);
+        let (index, mismatch) =
+            self.case.steps.iter().enumerate().find_map(|(index, step)| Some((index, run.step(step)?)))?;
+        let Mismatch { expected, came } = mismatch;
+        Some(Discord { step: Some(index), expected, came, log: run.last_words(), heaps: None })
     }
 
     /// The heaps as they were before a step: the sequence is run again up to it.
@@ -203,11 +242,11 @@ impl Prepared {
         platform.describe()
     }
 
-    fn run_cache(&self) -> Ending {
-        let mut run = CacheRun::new(Box::new(self.platform()), self.subject.make());
+    /// Runs operations of the case's subject: what is not as it must be, and the run at its end.
+    fn drive_cache(&self, platform: Box<dyn Platform>) -> (Option<Discord>, CacheRun) {
+        let mut run = CacheRun::new(platform, self.subject.make());
         let expected = &self.case.expect_law_broken;
         let mut seen: Vec<&str> = Vec::new();
-        let mut discord = None;
         for (index, step) in self.case.steps.iter().enumerate() {
             let (breaches, mismatch) = run.step(index, step);
             let unexpected = breaches.iter().find(|breach| !expected.iter().any(|id| id == breach.law.0));
@@ -221,29 +260,18 @@ impl Prepared {
             };
             if let Some((expected, came)) = came {
                 let log = run.last_words();
-                discord = Some(Discord { step: Some(index), expected, came, log, heaps: None });
-                break;
+                return (Some(Discord { step: Some(index), expected, came, log, heaps: None }), run);
             }
         }
-        if discord.is_none()
-            && let Some(missing) = expected.iter().find(|id| !seen.contains(&id.as_str()))
-        {
-            discord = Some(Discord {
-                step: None,
-                expected: format!("{missing} to break"),
-                came: if seen.is_empty() { "every law holds".to_owned() } else { format!("{} broke", seen.join(", ")) },
-                log: None,
-                heaps: None,
-            });
-        }
-        let usage = Usage {
-            total: run.platform().virtual_time().unwrap_or_default(),
-            unregister: VirtualTime::ZERO,
-            memory: run.platform().memory_mode(),
-            resident: resident_bytes(),
-            held: Some(run.held()),
-        };
-        Ending { discord, usage }
+        let missing = expected.iter().find(|id| !seen.contains(&id.as_str()));
+        let discord = missing.map(|missing| Discord {
+            step: None,
+            expected: format!("{missing} to break"),
+            came: if seen.is_empty() { "every law holds".to_owned() } else { format!("{} broke", seen.join(", ")) },
+            log: None,
+            heaps: None,
+        });
+        (discord, run)
     }
 
     /// The step of a discord.

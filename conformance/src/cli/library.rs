@@ -81,6 +81,11 @@ impl LibraryArguments {
         Ok(vec![0])
     }
 
+    /// Whether a library is asked for at all, where the simulator is what a command runs on otherwise.
+    pub(super) fn is_given(&self) -> bool {
+        self.hal.is_some() || self.acl.is_some() || self.via.is_some() || !self.device.is_empty()
+    }
+
     /// How processes with the library are started; inside, why there is none.
     pub(super) fn summons(&self) -> Result<Result<Summons, CannotOpen>, Wrong> {
         let devices = self.devices()?;

@@ -42,7 +42,7 @@ Exit codes:
   1  a law is broken
   2  the call or an input file is wrong
   3  the platform or the subject cannot be opened
-  4  a law that applies could not be checked (gate)";
+  4  a law that applies could not be checked, or a case not be run (gate, replay)";
 
 /// Judges caches of host views of device memory: on a simulated device, by named laws.
 #[derive(Debug, Parser)]

@@ -1,12 +1,16 @@
 //! `hostview replay`.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::Args;
 use hostview::case::{Case, Through};
+use hostview::library::LibrarySite;
 use hostview::replay::{Discord, Ending, Prepared, files, prepare};
 use hostview::report::describe_step;
+use hostview::site::Hindrance;
 
+use super::library::{LibraryArguments, cannot_open, heed_signals, seconds};
 use super::out::say_line;
 use super::{Exit, Wrong};
 
@@ -14,6 +18,9 @@ use super::{Exit, Wrong};
 ///
 /// A case is TOML with [[step]] tables; a trace is the same steps as JSON Lines behind a header line; a sequence set is JSON
 /// Lines with one whole sequence a line. Folders stand for all such files in them.
+///
+/// On the simulator, each on its own profile; with --hal on a driver library, whatever the profile, so that a case of another
+/// kind of machine fails there. What such a library cannot be made to do is said and not run (exit 4).
 #[derive(Debug, Args)]
 pub(super) struct ReplayArguments {
     /// Files and folders
@@ -23,6 +30,13 @@ pub(super) struct ReplayArguments {
     /// Says what each case used: virtual time, memory
     #[arg(long, short)]
     verbose: bool,
+
+    #[command(flatten)]
+    library: LibraryArguments,
+
+    /// Seconds for everything on a driver library
+    #[arg(long, value_name = "S", default_value_t = 300.0, value_parser = seconds, help_heading = "The driver library")]
+    time_limit: f64,
 }
 
 pub(super) fn run(arguments: &ReplayArguments) -> Result<Exit, Wrong> {
@@ -30,6 +44,9 @@ pub(super) fn run(arguments: &ReplayArguments) -> Result<Exit, Wrong> {
     let files = files(&arguments.paths)?;
     let prepared: Vec<(PathBuf, Vec<Prepared>)> =
         files.into_iter().map(|file| Ok((file.clone(), prepare(&file)?))).collect::<Result<_, Wrong>>()?;
+    if arguments.library.is_given() {
+        return on_library(&prepared, arguments);
+    }
     let (mut passed, mut failed) = (0_usize, 0_usize);
     for (file, cases) in &prepared {
         let (good, bad) = if let [case] = &cases[..] { one(file, case, arguments.verbose) } else { many(file, cases) };
@@ -38,6 +55,54 @@ pub(super) fn run(arguments: &ReplayArguments) -> Result<Exit, Wrong> {
     }
     say_line(&format!("{passed} passed, {failed} failed"));
     Ok(if failed == 0 { Exit::Holds } else { Exit::Broken })
+}
+
+/// Replays on a driver library: one line for each case.
+fn on_library(prepared: &[(PathBuf, Vec<Prepared>)], arguments: &ReplayArguments) -> Result<Exit, Wrong> {
+    let summons = match arguments.library.summons()? {
+        Ok(summons) => summons,
+        Err(error) => return Ok(cannot_open(&error)),
+    };
+    heed_signals(&summons.watch)?;
+    let site = match LibrarySite::open(summons, Duration::from_secs_f64(arguments.time_limit)) {
+        Ok(site) => site,
+        Err(error) => return Ok(cannot_open(&error)),
+    };
+    let (mut passed, mut failed, mut open) = (0_usize, 0_usize, 0_usize);
+    for (file, cases) in prepared {
+        for (index, case) in cases.iter().enumerate() {
+            let line = if cases.len() > 1 { format!(", line {}", index + 1) } else { String::new() };
+            let name = format!("{}{line}: {}", file.display(), title(&case.case));
+            match case.run_on(&site) {
+                Ok(None) => {
+                    passed += 1;
+                    say_line(&format!("ok    {name}"));
+                }
+                Ok(Some(discord)) => {
+                    failed += 1;
+                    say_line(&format!("FAIL  {name}\n        a case of {}", case.case.profile));
+                    tell(case, &discord);
+                }
+                Err(Hindrance(why)) => {
+                    open += 1;
+                    say_line(&format!("-     {name}\n        not run: {why}"));
+                }
+            }
+        }
+    }
+    site.close();
+    let left = site.summons().watch.given_back().left;
+    for left in &left {
+        say_line(&format!("not given back: {left}"));
+    }
+    let not_run = if open == 0 { String::new() } else { format!(", {open} not run") };
+    let simulator = if site.facts().simulator { " on the simulator's library" } else { "" };
+    say_line(&format!("{passed} passed, {failed} failed{not_run}{simulator}"));
+    Ok(match (failed + left.len(), open) {
+        (0, 0) => Exit::Holds,
+        (0, _) => Exit::NotProven,
+        _ => Exit::Broken,
+    })
 }
 
 fn one(file: &Path, prepared: &Prepared, verbose: bool) -> (usize, usize) {

@@ -57,6 +57,28 @@ impl LibrarySite {
         self.idle.leave();
     }
 
+    /// Whether the suite was told to end early.
+    #[must_use]
+    pub fn stopped(&self) -> bool {
+        self.summons.watch.stop.load(Ordering::Relaxed)
+    }
+
+    /// Why these steps cannot be made here, whatever law they are about.
+    #[must_use]
+    pub fn hindrance_of(&self, steps: &[Step]) -> Option<Hindrance> {
+        if !self.facts.acl && steps.iter().any(|step| step.via == Via::Acl) {
+            return Some(Hindrance("it goes through ACL, and there is no libascendcl.so".to_owned()));
+        }
+        let (needs, limit) = (Self::memory_of(steps), self.summons.limits.memory);
+        (needs > limit).then(|| {
+            Hindrance(format!(
+                "it takes {} of device memory, and the limit is {}; raise it with --memory-limit",
+                ByteCount(needs),
+                ByteCount(limit)
+            ))
+        })
+    }
+
     fn open_fresh(&self) -> Result<RemotePlatform, Hindrance> {
         self.summons.open().map_err(|error| Hindrance(error.to_string()))
     }
@@ -96,21 +118,11 @@ impl Site for LibrarySite {
         if let Some(symbol) = lacks {
             return Some(Hindrance(format!("{} has no {}: {}", symbol.library, symbol.name, symbol.without)));
         }
-        if !self.facts.acl && steps.iter().any(|step| step.via == Via::Acl) {
-            return Some(Hindrance("it goes through ACL, and there is no libascendcl.so".to_owned()));
-        }
-        let (needs, limit) = (Self::memory_of(steps), self.summons.limits.memory);
-        (needs > limit).then(|| {
-            Hindrance(format!(
-                "it takes {} of device memory, and the limit is {}; raise it with --memory-limit",
-                ByteCount(needs),
-                ByteCount(limit)
-            ))
-        })
+        self.hindrance_of(steps)
     }
 
     fn over(&self) -> Option<Hindrance> {
-        if self.summons.watch.stop.load(Ordering::Relaxed) {
+        if self.stopped() {
             return Some(Hindrance(Loss::Stopped.to_string()));
         }
         if self.summons.watch.hung.load(Ordering::Relaxed) {
