@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use hostview::case::{Case, Through, to_toml, write_atomically};
-use hostview::check::{CheckOptions, ProfileChoice};
+use hostview::check::{CheckOptions, ProfileChoice, Standing};
 use hostview::cost::fit::fit;
 use hostview::cost::table::load;
 use hostview::gate::{Differing, Machine, Outcome, Verdict, gate, learn};
@@ -152,7 +152,11 @@ fn law_ids(names: &[String]) -> Result<Vec<LawId>, Wrong> {
 fn find_machine(site: &LibrarySite, devices: &[u32], like: Option<&str>) -> Result<Machine, Wrong> {
     let base = Profile::shipped("a2a3")?;
     let mut platform = site.clean(&base)?;
-    Ok(Machine::find(&mut *platform, site.facts(), devices.len(), like)?)
+    let mut machine = Machine::find(&mut *platform, site.facts(), devices.len(), like)?;
+    if let Some(loss) = platform.lost() {
+        machine.tried.push(format!("what it can map could not be tried: {loss}"));
+    }
+    Ok(machine)
 }
 
 fn header(site: &LibrarySite, machine: &Machine, devices: &[u32], seed: u64) -> String {
@@ -235,9 +239,11 @@ fn tell_differences(
         text += &format!("{shown}\n    hostview replay {} {}\n", named(site), file.display());
         told.push((what, file));
     }
-    let laws = outcome.report.rows.iter().filter(|row| row.subject.is_none()).map(|row| row.laws.len()).sum::<usize>();
+    let driver = outcome.report.rows.iter().filter(|row| row.subject.is_none()).flat_map(|row| &row.laws);
+    let laws = driver.filter(|law| !matches!(law.standing, Standing::NotChecked(_))).count();
     let beside = format!(
-        "Beside the simulator of this machine: {} of {laws} D-laws come to the same, and {} of {} drawn sequences.",
+        "Beside the simulator of this machine: {} of the {laws} D-laws that were checked come to the same, and {} of {} drawn \
+         sequences.",
         laws - outcome.unlike.len(),
         outcome.compared as usize - outcome.differing.iter().filter(|differing| differing.law.is_none()).count(),
         outcome.compared

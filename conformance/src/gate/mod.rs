@@ -9,11 +9,11 @@ use std::fmt;
 use hostview_sim::Profile;
 use proptest::strategy::{Strategy as _, ValueTree as _};
 
-use crate::case::Step;
+use crate::case::{Op, Step};
 use crate::check::{CheckOptions, Failure, Report, Standing, check, runner_for};
 use crate::generate::driver_sequences;
 use crate::laws::LawId;
-use crate::library::{Leftover, LibrarySite};
+use crate::library::{Leftover, LibrarySite, Limits};
 use crate::site::{Simulator, Site as _};
 
 pub use compare::{Addresses, Difference, compare};
@@ -69,14 +69,17 @@ pub fn gate(
     progress: &(dyn Fn(&str) + Sync),
 ) -> Outcome {
     let report = check(options, site, progress);
-    let simulated = check(&CheckOptions { subjects: Vec::new(), ..options.clone() }, &Simulator, &|_| ());
+    // A law that holds there holds in a few trials already.
+    let beside = CheckOptions { subjects: Vec::new(), trials: options.trials.min(16), ..options.clone() };
+    let simulated = check(&beside, &Simulator, &|_| ());
     let unlike = unlike(&report, &simulated);
     let mut differing: Vec<Differing> =
         report.failures.iter().filter_map(|failure| of_failure(site, profile, failure)).collect();
     let compared = compare_drawn(site, profile, options, compared, &mut differing);
     site.close();
     let given_back = site.summons().watch.given_back();
-    let verdict = verdict(&report, &given_back, allowed);
+    let hung = site.summons().watch.hung.get();
+    let verdict = verdict(&report, &given_back, hung.map(String::as_str), allowed);
     Outcome { report, unlike, differing, compared, given_back, verdict }
 }
 
@@ -123,7 +126,7 @@ fn compare_drawn(
             return done;
         }
         let Ok(tree) = sequences.new_tree(&mut runner) else { return done };
-        let steps = tree.current();
+        let steps = within(tree.current(), &site.summons().limits, site.facts().memory);
         if let Some(difference) = differ(site, profile, &steps) {
             let steps = shorter(site, profile, steps, &difference);
             let difference = differ(site, profile, &steps).unwrap_or(difference);
@@ -131,6 +134,21 @@ fn compare_drawn(
         }
     }
     wanted
+}
+
+/// The steps before the one from which on the suite's own limit might answer an allocation in the device's place.
+fn within(mut steps: Vec<Step>, limits: &Limits, device: Option<u64>) -> Vec<Step> {
+    let mut taken = 0_u64;
+    let over = steps.iter().position(|step| {
+        let bytes = if step.op == Op::Alloc { step.bytes.unwrap_or(0) } else { 0 };
+        // What the device cannot hold either, it is asked for.
+        if device.is_none_or(|device| bytes <= device) {
+            taken = taken.saturating_add(bytes);
+        }
+        taken > limits.memory
+    });
+    steps.truncate(over.unwrap_or(steps.len()));
+    steps
 }
 
 /// As few steps as still differ in the same way at their end.
@@ -154,10 +172,14 @@ fn shorter(site: &LibrarySite, profile: &Profile, steps: Vec<Step>, difference: 
     best
 }
 
-fn verdict(report: &Report, given_back: &Leftover, allowed: &[LawId]) -> Verdict {
+fn verdict(report: &Report, given_back: &Leftover, hung: Option<&str>, allowed: &[LawId]) -> Verdict {
     let mut against: Vec<String> = report.failures.iter().map(|failure| failure.law.to_string()).collect();
     against.sort();
     against.dedup();
+    // It may have been no law's call: what the machine is was being found out.
+    if let (Some(hung), true) = (hung, against.is_empty()) {
+        against.push(format!("D27 ({hung})"));
+    }
     if !given_back.left.is_empty() {
         against.push(format!("{} things could not be given back", given_back.left.len()));
     }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use hostview_sim::{
@@ -52,8 +52,8 @@ pub struct Summons {
 pub struct Watch {
     /// Set when the suite is to end early; a signal handler does it.
     pub stop: Arc<AtomicBool>,
-    /// Set once a call did not return.
-    pub hung: AtomicBool,
+    /// The first call that did not return.
+    pub hung: OnceLock<String>,
     given_back: Mutex<Leftover>,
 }
 
@@ -274,9 +274,10 @@ impl Link {
                     let _ = self.child.kill();
                     let _ = self.wait(CLEANING);
                     self.requests = None;
-                    watch.hung.store(true, Ordering::Relaxed);
-                    let (call, after) = (request.call(), limit.as_secs_f64());
-                    self.lost = Some(Loss::Hung(format!("{call} does not return within {after} s")));
+                    let what = format!("{} does not return within {} s", request.call(), limit.as_secs_f64());
+                    // Whatever is known of an earlier one stays.
+                    let _ = watch.hung.set(what.clone());
+                    self.lost = Some(Loss::Hung(what));
                     return None;
                 }
                 Err(RecvTimeoutError::Timeout) => {}

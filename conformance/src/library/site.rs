@@ -118,6 +118,10 @@ impl Site for LibrarySite {
         if let Some(symbol) = lacks {
             return Some(Hindrance(format!("{} has no {}: {}", symbol.library, symbol.name, symbol.without)));
         }
+        // The suite's own limit would answer for the device.
+        if law.id.0 == "D24" && self.facts.memory.is_none() {
+            return Some(Hindrance("how much memory the device has is not known".to_owned()));
+        }
         self.hindrance_of(steps)
     }
 
@@ -125,8 +129,8 @@ impl Site for LibrarySite {
         if self.stopped() {
             return Some(Hindrance(Loss::Stopped.to_string()));
         }
-        if self.summons.watch.hung.load(Ordering::Relaxed) {
-            return Some(Hindrance("a call had not returned before; such a driver is not called again".to_owned()));
+        if let Some(what) = self.summons.watch.hung.get() {
+            return Some(Hindrance(format!("{what}; such a driver is not called again")));
         }
         (Instant::now() >= self.until)
             .then(|| Hindrance(format!("the time limit of {} s had passed", self.time_limit.as_secs_f64())))

@@ -99,12 +99,21 @@ pub fn reasons(report: &Report) -> String {
             books.entry(reason).or_default().push(&row.profile);
         }
     }
-    let mut text = String::new();
+    // Laws that share a reason share a line.
+    let mut lines: Vec<(Vec<String>, String)> = Vec::new();
     for ((law, word, reason), mut names) in rows {
         let all = report.rows.iter().filter(|row| row.laws.iter().any(|result| result.id == law)).count();
         names.sort();
         let names = if names.len() == all && all > 1 { "everywhere".to_owned() } else { names.join(", ") };
-        let _ = writeln!(text, "{}", wrapped(&format!("{law} {word}: {reason} ({names})"), "", "    "));
+        let said = format!("{word}: {reason} ({names})");
+        match lines.iter_mut().find(|(_, other)| *other == said) {
+            Some((laws, _)) => laws.push(law.to_string()),
+            None => lines.push((vec![law.to_string()], said)),
+        }
+    }
+    let mut text = String::new();
+    for (laws, said) in lines {
+        let _ = writeln!(text, "{}", wrapped(&format!("{} {said}", laws.join(", ")), "", "    "));
     }
     for (reason, mut profiles) in books {
         profiles.dedup();
