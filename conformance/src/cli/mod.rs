@@ -7,6 +7,7 @@ mod library;
 mod list;
 mod out;
 mod replay;
+mod sdk;
 
 use std::fmt::Display;
 use std::process::ExitCode;
@@ -61,6 +62,7 @@ enum Command {
     Fit(cost::FitArguments),
     Calibrate(cost::CalibrateArguments),
     Decide(cost::DecideArguments),
+    Sdk(sdk::SdkArguments),
     Laws(list::LawsArguments),
     Profiles(list::ProfilesArguments),
     /// Has a driver library for another process of this program
@@ -89,6 +91,7 @@ pub(crate) fn run() -> ExitCode {
         Some(Command::Fit(arguments)) => cost::run_fit(&arguments),
         Some(Command::Calibrate(arguments)) => cost::run_calibrate(&arguments),
         Some(Command::Decide(arguments)) => cost::run_decide(&arguments),
+        Some(Command::Sdk(arguments)) => sdk::run(&arguments),
         Some(Command::Laws(arguments)) => list::laws(&arguments),
         Some(Command::Profiles(arguments)) => list::profiles(&arguments),
     };
