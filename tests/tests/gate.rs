@@ -121,11 +121,13 @@ fn without_a_library_it_lists_where_it_looked() {
 }
 
 #[rstest]
-#[case(&["gate", "--hal", "README.md"], 3, "README.md: cannot be loaded: ")]
+#[case(&["gate", "--hal", "README.md"], 3, "README.md: cannot be loaded: invalid ELF header")]
 #[case(&["gate", "--hal", "nowhere.so"], 3, "nowhere.so: is not there; give the path of a libascend_hal.so")]
 #[case(&["gate", "--hal", "sim"], 3, "sim: cannot be loaded: ")]
 #[case(&["gate", "--via", "acl"], 3, "no libascend_hal.so was found")]
 #[case(&["replay", "--hal", "README.md", "fixtures/cases"], 3, "README.md: cannot be loaded: ")]
+#[case(&["sweep", "--hal", "README.md"], 3, "README.md: cannot be loaded: invalid ELF header")]
+#[case(&["sweep", "--hal", "README.md", "--profile", "a5"], 2, "cannot be used with")]
 #[case(&["gate", "--allow-skip", "D99"], 2, "no law `D99`; `hostview laws` lists them")]
 #[case(&["gate", "--subject", "nobody"], 2, "nobody")]
 #[case(&["gate", "--like", "nobody"], 2, "nobody")]
@@ -264,6 +266,22 @@ fn cases_replay_through_the_libraries() {
     assert!(last_line(&text).ends_with(" on the simulator's library"), "{text}");
     let (code, text) = run("a2a3", folder.path(), &["replay", "--hal", &drop_in(), &format!("{laws}/D14-a2a3.toml")]);
     assert_eq!((code, last_line(&text)), (Some(0), "1 passed, 0 failed on the simulator's library"), "{text}");
+}
+
+#[rstest]
+#[case("a2a3", "by this machine's clock", 1)]
+#[case("a2a3-64k", "refused", 0)]
+fn a_sweep_times_the_librarys_calls(#[case] profile: &str, #[case] says: &str, #[case] rows: usize) {
+    let folder = tempfile::tempdir().unwrap();
+    let hal = drop_in();
+    let arguments = ["sweep", "--hal", &hal, "--sizes", "4096", "--policies", "normal_only", "--csv", "sweep.csv"];
+    let quick = ["--iterations", "8", "--copies", "8"];
+    let (code, text) = run(profile, folder.path(), &[&arguments[..], &quick].concat());
+    assert!(code == Some(0) && text.contains(says), "{text}");
+    assert!(text.contains("hostview sweep on the simulator's library "), "{text}");
+    let table = fs::read_to_string(folder.path().join("sweep.csv")).unwrap();
+    let found = table.lines().filter(|line| line.contains("4096") && line.contains("normal_only")).count();
+    assert_eq!(found, rows, "{table}");
 }
 
 /// A stand-in with the drop-in runtime beside it, which reaches memory through the stand-in.

@@ -81,9 +81,11 @@ pub(super) fn check_subject(
         let counted = until_broken.get(&law.id).or_else(|| judged.tallies.get(&law.id));
         let tally = counted.copied().unwrap_or_default();
         let broken = until_broken.contains_key(&law.id);
-        let standing = match (broken, &judged.hindrance, tally.held, tally.refused) {
+        // What the platform lacks, or what cut the run short: a part of the sequences proves nothing of the rest.
+        let hindrance = site.hindrance(law, &[]).or_else(|| judged.hindrance.clone());
+        let standing = match (broken, hindrance, tally.held, tally.refused) {
             (true, ..) => Standing::Broken,
-            (false, Some(Hindrance(reason)), 0, 0) => Standing::NotChecked(reason.clone()),
+            (false, Some(Hindrance(reason)), ..) => Standing::NotChecked(reason),
             (false, _, 1.., _) => Standing::Passed,
             (false, _, 0, 1..) => Standing::Refused,
             (false, None, 0, 0) => why_not(law, choice, subject),

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use hostview::case::write_atomically;
+use hostview::case::{Via, write_atomically};
 use hostview::cost::decide::{Decision, decide};
 use hostview::cost::fit::{Call, Estimate, Fit, Line, fit, teardown};
 use hostview::cost::model::{Model, kind_of, said};
@@ -11,10 +11,12 @@ use hostview::cost::plot::{decision_svg, sweep_svg};
 use hostview::cost::sweep::{COPY_SIZES, SIZES, SweepOptions, sweep};
 use hostview::cost::table::{Pages, Sweep, load};
 use hostview::cost::{Standing, workload};
+use hostview::library::{Layer, LibraryPlatform, Paths};
 use hostview::platform::SimPlatform;
 use hostview::report::wrapped;
 use hostview_sim::{ByteCount, CostPoint, Generation, PageKind, PagePolicy, PageSize, Profile, SimOptions};
 
+use super::library::{WhichLibrary, cannot_open};
 use super::out::{say, say_line};
 use super::{Exit, Wrong};
 
@@ -39,12 +41,16 @@ enum ClockChoice {
 /// Measures register, unregister and device copies over sizes
 ///
 /// On the simulator by its virtual clock: a sweep then shows what the profile's cost constants come to. `--clock wall` times
-/// the calls on this machine instead, as on a device.
+/// the calls on this machine instead. With --hal they are those of a driver library, on its device and by the wall clock, in
+/// this process: a call that does not return is waited for.
 #[derive(Debug, Args)]
 pub(super) struct SweepArguments {
     /// A shipped profile, or a file
-    #[arg(long, value_name = "NAME|FILE", default_value = "a2a3")]
+    #[arg(long, value_name = "NAME|FILE", default_value = "a2a3", conflicts_with_all = ["hal", "acl", "via", "device"])]
     profile: String,
+
+    #[command(flatten)]
+    library: WhichLibrary,
 
     /// Sizes to register, in bytes; the seed's seven when left out
     #[arg(long, value_name = "BYTES,…", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
@@ -105,11 +111,6 @@ fn write(file: &Path, text: &str) -> Result<(), Wrong> {
 }
 
 pub(super) fn run_sweep(arguments: &SweepArguments) -> Result<Exit, Wrong> {
-    let profile = Profile::find(&arguments.profile)?;
-    let cost_point = match arguments.noise {
-        Noise::Profile => CostPoint::Drawn(arguments.seed),
-        Noise::None => CostPoint::Median,
-    };
     let mut sizes = if arguments.sizes.is_empty() { SIZES.to_vec() } else { arguments.sizes.clone() };
     sizes.sort_unstable();
     sizes.dedup();
@@ -121,6 +122,54 @@ pub(super) fn run_sweep(arguments: &SweepArguments) -> Result<Exit, Wrong> {
         iterations: arguments.iterations as usize,
         copies: arguments.copies as usize,
         wall_clock: arguments.clock == ClockChoice::Wall,
+        via: Via::Acl,
+    };
+    let taken = if arguments.library.is_given() {
+        let opened = arguments.library.paths().map(|paths| Ok::<_, Wrong>((paths, arguments.library.limits()?)));
+        let opened = match opened {
+            Ok(opened) => opened?,
+            Err(error) => return Ok(cannot_open(&error)),
+        };
+        let mut platform = match LibraryPlatform::open(&opened.0, opened.1) {
+            Ok(platform) => platform,
+            Err(error) => return Ok(cannot_open(&error)),
+        };
+        let taken = sweep_library(&mut platform, &opened.0, options);
+        // Also after a call that failed half-way.
+        let left = platform.clean_up().left;
+        platform.close();
+        if !left.is_empty() {
+            return Err(Wrong(format!("not given back: {}", left.join("; "))));
+        }
+        taken?
+    } else {
+        sweep_simulator(arguments, &options)?
+    };
+    tell_sweep(arguments, &taken)
+}
+
+/// On a driver library: its device, by this machine's clock.
+fn sweep_library(platform: &mut LibraryPlatform, paths: &Paths, options: SweepOptions) -> Result<Sweep, Wrong> {
+    let facts = platform.facts();
+    // Source: v2's device pages; the host's own are asked of the system.
+    let (ordinary, huge) = (PageSize::new(4096), PageSize::new(2 << 20));
+    let (Some(ordinary), Some(huge), Some(host)) = (ordinary, huge, PageSize::new(facts.host_page)) else {
+        return Err(Wrong(format!("this machine says that its pages have {} bytes", facts.host_page)));
+    };
+    let chip = facts.soc.clone().unwrap_or_else(|| "an unknown chip".to_owned());
+    let simulator = if facts.simulator { "the simulator's library " } else { "" };
+    let via = if paths.via == Layer::Acl { Via::Acl } else { Via::Hal };
+    let source = format!("hostview sweep on {simulator}{}, {chip}, by this machine's clock", paths.hal.display());
+    let mut taken = sweep(platform, Pages { ordinary, huge, host }, &SweepOptions { via, ..options })?;
+    taken.source.push(source);
+    Ok(taken)
+}
+
+fn sweep_simulator(arguments: &SweepArguments, options: &SweepOptions) -> Result<Sweep, Wrong> {
+    let profile = Profile::find(&arguments.profile)?;
+    let cost_point = match arguments.noise {
+        Noise::Profile => CostPoint::Drawn(arguments.seed),
+        Noise::None => CostPoint::Median,
     };
     let pages = Pages {
         ordinary: profile.page(PageKind::Ordinary),
@@ -128,7 +177,7 @@ pub(super) fn run_sweep(arguments: &SweepArguments) -> Result<Exit, Wrong> {
         host: profile.host.page_size,
     };
     let mut platform = SimPlatform::with_options(&profile, &SimOptions { cost_point, ..SimOptions::default() });
-    let mut taken = sweep(&mut platform, pages, &options)?;
+    let mut taken = sweep(&mut platform, pages, options)?;
     let clock = if options.wall_clock { "this machine's clock" } else { "its virtual clock" };
     taken.source.push(format!("hostview sweep on the simulator, profile {}, by {clock}", profile.name));
     if !options.wall_clock {
@@ -138,7 +187,10 @@ pub(super) fn run_sweep(arguments: &SweepArguments) -> Result<Exit, Wrong> {
         };
         taken.source.push(noise);
     }
+    Ok(taken)
+}
 
+fn tell_sweep(arguments: &SweepArguments, taken: &Sweep) -> Result<Exit, Wrong> {
     for line in taken.source.iter().chain(&taken.notes) {
         say_line(line);
     }
@@ -148,12 +200,12 @@ pub(super) fn run_sweep(arguments: &SweepArguments) -> Result<Exit, Wrong> {
         write(&copies_file(file), &taken.copies_as_csv())?;
     }
     if let Some(file) = &arguments.json {
-        let value = serde_json::to_value(&taken)?;
+        let value = serde_json::to_value(taken)?;
         write(file, &format!("{value:#}\n"))?;
     }
     if let Some(file) = &arguments.svg {
-        let fitted = fit(&taken).map_err(|error| Wrong(format!("{}: cannot be drawn: {error}", file.display())))?;
-        write(file, &sweep_svg(&taken, &fitted).map_err(|error| Wrong(format!("{}: {error}", file.display())))?)?;
+        let fitted = fit(taken).map_err(|error| Wrong(format!("{}: cannot be drawn: {error}", file.display())))?;
+        write(file, &sweep_svg(taken, &fitted).map_err(|error| Wrong(format!("{}: {error}", file.display())))?)?;
     }
     Ok(Exit::Holds)
 }

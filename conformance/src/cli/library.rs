@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use hostview::library::{CannotOpen, Choice, Layer, Limits, Summons, Watch, find, serve};
+use hostview::library::{CannotOpen, Choice, Layer, Limits, Paths, Summons, Watch, find, serve};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::{Exit, Wrong};
@@ -19,10 +19,10 @@ enum ViaChoice {
     Hal,
 }
 
-/// A driver library and a device.
+/// Which driver library, which device, and how much of it.
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "The driver library")]
-pub(super) struct LibraryArguments {
+pub(super) struct WhichLibrary {
     /// libascend_hal.so; looked for in LD_LIBRARY_PATH, ASCEND_HOME_PATH and the driver's own folders when left out
     #[arg(long, value_name = "FILE")]
     pub(super) hal: Option<PathBuf>,
@@ -39,13 +39,21 @@ pub(super) struct LibraryArguments {
     #[arg(long, value_name = "N,…", value_delimiter = ',')]
     device: Vec<u32>,
 
-    /// Seconds that a call may take
-    #[arg(long, value_name = "S", default_value_t = 10.0, value_parser = seconds)]
-    call_limit: f64,
-
     /// Device memory to take at a time, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 2048, value_parser = clap::value_parser!(u64).range(64..=1 << 24))]
     memory_limit: u64,
+}
+
+/// A driver library in a process of its own.
+#[derive(Debug, Default, Args)]
+#[command(next_help_heading = "The driver library")]
+pub(super) struct LibraryArguments {
+    #[command(flatten)]
+    which: WhichLibrary,
+
+    /// Seconds that a call may take
+    #[arg(long, value_name = "S", default_value_t = 10.0, value_parser = seconds)]
+    call_limit: f64,
 
     /// The driver's log file, to be followed: laws about its words are checked then
     #[arg(long, value_name = "FILE")]
@@ -61,7 +69,7 @@ pub(super) fn seconds(text: &str) -> Result<f64, String> {
 /// The command that a process with the library runs. Not for people.
 pub(super) const SERVE: &str = "serve-library";
 
-impl LibraryArguments {
+impl WhichLibrary {
     /// The devices, from the command line or the environment of the job.
     pub(super) fn devices(&self) -> Result<Vec<u32>, Wrong> {
         if !self.device.is_empty() {
@@ -86,15 +94,31 @@ impl LibraryArguments {
         self.hal.is_some() || self.acl.is_some() || self.via.is_some() || !self.device.is_empty()
     }
 
-    /// How processes with the library are started; inside, why there is none.
-    pub(super) fn summons(&self) -> Result<Result<Summons, CannotOpen>, Wrong> {
-        let devices = self.devices()?;
+    /// The libraries; inside, why there are none.
+    pub(super) fn paths(&self) -> Result<Paths, CannotOpen> {
         let via = self.via.map(|via| match via {
             ViaChoice::Acl => Layer::Acl,
             ViaChoice::Hal => Layer::Hal,
         });
-        let choice = Choice { hal: self.hal.clone(), acl: self.acl.clone(), via };
-        let paths = match find(&choice) {
+        find(&Choice { hal: self.hal.clone(), acl: self.acl.clone(), via })
+    }
+
+    /// What may be taken of the machine.
+    pub(super) fn limits(&self) -> Result<Limits, Wrong> {
+        Ok(Limits { devices: self.devices()?, memory: self.memory_limit << 20 })
+    }
+}
+
+impl LibraryArguments {
+    /// Whether a library is asked for at all, where the simulator is what a command runs on otherwise.
+    pub(super) fn is_given(&self) -> bool {
+        self.which.is_given()
+    }
+
+    /// How processes with the library are started; inside, why there is none.
+    pub(super) fn summons(&self) -> Result<Result<Summons, CannotOpen>, Wrong> {
+        let limits = self.which.limits()?;
+        let paths = match self.which.paths() {
             Ok(paths) => paths,
             Err(error) => return Ok(Err(error)),
         };
@@ -103,7 +127,7 @@ impl LibraryArguments {
             program,
             arguments: vec![SERVE.to_owned()],
             paths,
-            limits: Limits { devices, memory: self.memory_limit << 20 },
+            limits,
             call_limit: Duration::from_secs_f64(self.call_limit),
             driver_log: self.driver_log.clone(),
             watch: Arc::new(Watch::default()),

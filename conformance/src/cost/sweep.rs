@@ -36,6 +36,8 @@ pub struct SweepOptions {
     pub copies: usize,
     /// Read a monotonic clock even where there is virtual time.
     pub wall_clock: bool,
+    /// Which layer allocates.
+    pub via: Via,
 }
 
 /// Why a sweep could not be taken.
@@ -114,7 +116,7 @@ pub fn sweep(platform: &mut dyn Platform, pages: Pages, options: &SweepOptions) 
     let mut sweep = Sweep { pages, ..Sweep::default() };
     for policy in &options.policies {
         for bytes in &options.sizes {
-            let buffers = Buffers::new(platform, *bytes, *policy, options.buffers)?;
+            let buffers = Buffers::new(platform, (*bytes, *policy), options)?;
             let measured = measure_mapping(platform, &stopwatch, &buffers, options.iterations);
             buffers.free(platform)?;
             match measured? {
@@ -126,7 +128,7 @@ pub fn sweep(platform: &mut dyn Platform, pages: Pages, options: &SweepOptions) 
         }
     }
     for bytes in &options.copy_sizes {
-        let buffers = Buffers::new(platform, *bytes, PagePolicy::HugeFirst, options.buffers)?;
+        let buffers = Buffers::new(platform, (*bytes, PagePolicy::HugeFirst), options)?;
         let measured = measure_copies(platform, &stopwatch, &buffers, options.copies);
         buffers.free(platform)?;
         sweep.copies.push(measured?);
@@ -153,14 +155,19 @@ fn too_noisy(figures: Figures) -> bool {
 struct Buffers {
     bytes: u64,
     policy: PagePolicy,
+    via: Via,
     bases: Vec<DeviceAddr>,
 }
 
 impl Buffers {
-    fn new(platform: &mut dyn Platform, bytes: u64, policy: PagePolicy, count: usize) -> Result<Self, SweepError> {
-        let mut buffers = Self { bytes, policy, bases: Vec::new() };
-        for _ in 0..count {
-            match platform.alloc(0, bytes, policy, Via::Acl) {
+    fn new(
+        platform: &mut dyn Platform,
+        (bytes, policy): (u64, PagePolicy),
+        options: &SweepOptions,
+    ) -> Result<Self, SweepError> {
+        let mut buffers = Self { bytes, policy, via: options.via, bases: Vec::new() };
+        for _ in 0..options.buffers {
+            match platform.alloc(0, bytes, policy, options.via) {
                 Ok(base) => buffers.bases.push(base),
                 Err(error) => {
                     buffers.free(platform)?;
@@ -173,7 +180,7 @@ impl Buffers {
 
     fn free(self, platform: &mut dyn Platform) -> Result<(), SweepError> {
         for base in self.bases {
-            let freed = platform.free(base, Via::Acl);
+            let freed = platform.free(base, self.via);
             freed.map_err(|error| SweepError::Call { what: "the free", bytes: self.bytes, error })?;
         }
         Ok(())

@@ -59,9 +59,12 @@ fn load(path: &Path) -> Result<&'static Library, CannotOpen> {
     match library {
         Ok(library) => Ok(Box::leak(Box::new(library))),
         Err(error) => {
-            let (text, path) = (error.to_string(), path.display().to_string());
-            // The loader names the path as well: once is enough.
-            let text = text.strip_prefix("dlopen failed: ").unwrap_or(&text).replace(&format!("{path}: "), "");
+            use std::error::Error as _;
+            // What the loader says lies behind what libloading says.
+            let text = error.source().map_or_else(|| error.to_string(), ToString::to_string);
+            // It names the path as well: once is enough.
+            let path = path.display().to_string();
+            let text = text.replace(&format!("{path}: "), "");
             Err(CannotOpen::Refused(format!("{path}: cannot be loaded: {text}")))
         }
     }
