@@ -268,6 +268,26 @@ fn cases_replay_through_the_libraries() {
     assert_eq!((code, last_line(&text)), (Some(0), "1 passed, 0 failed on the simulator's library"), "{text}");
 }
 
+#[test]
+fn the_drivers_log_is_looked_at_where_it_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log").display().to_string();
+    let case = root().join("fixtures/cases/simpler-1531-log.toml").display().to_string();
+    let wrong = fs::read_to_string(&case).unwrap().replace("support_bar_mem=0", "support_bar_mem=9");
+    fs::write(folder.path().join("wrong.toml"), wrong).unwrap();
+    let hal = drop_in();
+    let replay = |file: &str, more: &[&str]| {
+        let arguments = [&["replay", "--hal", &hal, file][..], more].concat();
+        told(&command("a2a3-64k", folder.path()).args(arguments).env("HOSTVIEW_LOG", &log).output().unwrap())
+    };
+    let (code, text) = replay("wrong.toml", &[]);
+    assert!(code == Some(0) && text.contains("but for the driver's log, which was not looked at"), "{text}");
+    let (code, text) = replay("wrong.toml", &["--driver-log", &log]);
+    assert!(code == Some(1) && text.contains("support_bar_mem=9"), "{text}");
+    let (code, text) = replay(&case, &["--driver-log", &log]);
+    assert!(code == Some(0) && !text.contains("not looked at"), "{text}");
+}
+
 #[rstest]
 #[case("a2a3", "by this machine's clock", 1)]
 #[case("a2a3-64k", "refused", 0)]

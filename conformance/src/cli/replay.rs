@@ -68,6 +68,7 @@ fn on_library(prepared: &[(PathBuf, Vec<Prepared>)], arguments: &ReplayArguments
         Ok(site) => site,
         Err(error) => return Ok(cannot_open(&error)),
     };
+    let follows_log = site.summons().driver_log.is_some();
     let (mut passed, mut failed, mut open) = (0_usize, 0_usize, 0_usize);
     for (file, cases) in prepared {
         for (index, case) in cases.iter().enumerate() {
@@ -77,6 +78,11 @@ fn on_library(prepared: &[(PathBuf, Vec<Prepared>)], arguments: &ReplayArguments
                 Ok(None) => {
                     passed += 1;
                     say_line(&format!("ok    {name}"));
+                    if !follows_log && case.case.steps.iter().any(|step| step.expect.0.log.is_some()) {
+                        say_line(
+                            "        but for the driver's log, which was not looked at; --driver-log FILE names it",
+                        );
+                    }
                 }
                 Ok(Some(discord)) => {
                     failed += 1;
