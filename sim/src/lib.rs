@@ -39,4 +39,4 @@ pub use profile::{
     Capabilities, CapabilityOverrides, Cost, CostProfile, DeviceProfile, DriverProfile, FreeWhileRegistered,
     Generation, HUGE_ABOVE, HostProfile, Profile, ProfileError, files_in,
 };
-pub use runtime::{PagePolicy, acl_padded_size};
+pub use runtime::{NoPagePolicy, PagePolicy, acl_padded_size};

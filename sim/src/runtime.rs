@@ -2,6 +2,8 @@
 //!
 //! Source: the open CANN runtime, `memory.cpp` and `npu_driver_mem.cc` (`runtime.md` §2 and §3).
 
+use std::str::FromStr;
+
 use serde::{Deserialize, Serialize};
 
 use crate::addr::{DeviceAddr, PageKind};
@@ -22,7 +24,33 @@ pub enum PagePolicy {
     NormalOnly,
 }
 
+/// A word that names no page policy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("give huge_first, huge_only or normal_only")]
+pub struct NoPagePolicy;
+
+impl FromStr for PagePolicy {
+    type Err = NoPagePolicy;
+
+    fn from_str(word: &str) -> Result<Self, NoPagePolicy> {
+        Self::ALL.into_iter().find(|policy| policy.name() == word).ok_or(NoPagePolicy)
+    }
+}
+
 impl PagePolicy {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::HugeFirst, Self::HugeOnly, Self::NormalOnly];
+
+    /// Its name in cases, sweeps and reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::HugeFirst => "huge_first",
+            Self::HugeOnly => "huge_only",
+            Self::NormalOnly => "normal_only",
+        }
+    }
+
     /// The page kinds to try for a size, in order.
     #[must_use]
     pub fn kinds(self, bytes: u64) -> &'static [PageKind] {

@@ -8,6 +8,7 @@
  *   REFUSES              the host can map nothing, and says so
  *   LIES                 the host can map nothing, and says that it can
  *   NO_UNREGISTER_EX     without halHostUnregisterEx
+ *   NO_COPY              without drvMemcpy
  *   LOSES                every second registration is answered as done, and is not
  *   KEEPS_LAST           the end of a registration leaves its last page mapped
  *   CRASHES              the third call ends in a segmentation fault
@@ -286,6 +287,9 @@ static off_t place(uint64_t address, size_t bytes) {
     return (off_t)(address - HEAPS);
 }
 
+#ifdef NO_COPY
+static
+#endif
 int drvMemcpy(uint64_t dst, size_t dest_max, uint64_t src, size_t count) {
     enter();
     int to = dst >= SVM_LOW && dst < SVM_HIGH, from = src >= SVM_LOW && src < SVM_HIGH;

@@ -57,7 +57,7 @@ pub(super) struct SweepArguments {
     sizes: Vec<u64>,
 
     /// Page policies
-    #[arg(long, value_name = "POLICY,…", value_delimiter = ',', default_value = "huge_first", value_parser = policy)]
+    #[arg(long, value_name = "POLICY,…", value_delimiter = ',', default_value = "huge_first")]
     policies: Vec<PagePolicy>,
 
     /// Distinct allocations of each size, taken in turn
@@ -97,15 +97,6 @@ pub(super) struct SweepArguments {
     svg: Option<PathBuf>,
 }
 
-fn policy(word: &str) -> Result<PagePolicy, String> {
-    match word {
-        "huge_first" => Ok(PagePolicy::HugeFirst),
-        "huge_only" => Ok(PagePolicy::HugeOnly),
-        "normal_only" => Ok(PagePolicy::NormalOnly),
-        _ => Err("give huge_first, huge_only or normal_only".to_owned()),
-    }
-}
-
 fn write(file: &Path, text: &str) -> Result<(), Wrong> {
     write_atomically(file, text).map_err(|error| Wrong(format!("{}: cannot be written: {error}", file.display())))
 }
@@ -117,7 +108,7 @@ pub(super) fn run_sweep(arguments: &SweepArguments) -> Result<Exit, Wrong> {
     let options = SweepOptions {
         sizes,
         copy_sizes: COPY_SIZES.to_vec(),
-        policies: arguments.policies.clone(),
+        policies: PagePolicy::ALL.into_iter().filter(|policy| arguments.policies.contains(policy)).collect(),
         buffers: arguments.buffers as usize,
         iterations: arguments.iterations as usize,
         copies: arguments.copies as usize,

@@ -291,12 +291,8 @@ impl Row<'_> {
     }
 
     fn policy(&self) -> Result<PagePolicy, String> {
-        match self.get("policy") {
-            None | Some("huge_first") => Ok(PagePolicy::HugeFirst),
-            Some("huge_only") => Ok(PagePolicy::HugeOnly),
-            Some("normal_only") => Ok(PagePolicy::NormalOnly),
-            Some(other) => Err(format!("`policy` is `{other}`; give huge_first, huge_only or normal_only")),
-        }
+        let Some(word) = self.get("policy") else { return Ok(PagePolicy::default()) };
+        word.parse().map_err(|mend| format!("`policy` is `{word}`; {mend}"))
     }
 
     fn micros(&self, name: &str) -> Result<Option<f64>, String> {
@@ -337,18 +333,6 @@ impl Row<'_> {
     }
 }
 
-const POLICY_WORDS: [(PagePolicy, &str); 3] = [
-    (PagePolicy::HugeFirst, "huge_first"),
-    (PagePolicy::HugeOnly, "huge_only"),
-    (PagePolicy::NormalOnly, "normal_only"),
-];
-
-/// The word for a policy.
-#[must_use]
-pub fn policy_word(policy: PagePolicy) -> &'static str {
-    POLICY_WORDS.iter().find(|(known, _)| *known == policy).map_or("huge_first", |(_, word)| word)
-}
-
 impl Sweep {
     fn comments(&self) -> String {
         let mut text: String = self.source.iter().chain(&self.notes).map(|line| format!("# {line}\n")).collect();
@@ -366,7 +350,7 @@ impl Sweep {
         text += "bytes,policy,reg_min,reg_med,reg_p99,unreg_min,unreg_med,unreg_p99,pair_med\n";
         for row in &self.mappings {
             let [register, unregister] = [row.register, row.unregister].map(cells);
-            let policy = policy_word(row.policy);
+            let policy = row.policy.name();
             let _ = writeln!(text, "{},{policy},{register},{unregister},{:.3}", row.bytes, row.pair_median());
         }
         text
@@ -408,13 +392,13 @@ impl Sweep {
     #[must_use]
     pub fn as_text(&self) -> String {
         let mut text = String::new();
-        for (policy, word) in POLICY_WORDS {
+        for policy in PagePolicy::ALL {
             let rows: Vec<&MappingRow> = self.mappings.iter().filter(|row| row.policy == policy).collect();
             let refused: Vec<&RefusedRow> = self.refused.iter().filter(|row| row.policy == policy).collect();
             if rows.is_empty() && refused.is_empty() {
                 continue;
             }
-            let _ = writeln!(text, "register / unregister, µs, {word}");
+            let _ = writeln!(text, "register / unregister, µs, {}", policy.name());
             let heads = ["reg_min", "reg_med", "reg_p99", "unreg_min", "unreg_med", "unreg_p99", "pair_med"];
             let heads: String = heads.iter().map(|head| format!(" {head:>9}")).collect();
             let _ = writeln!(text, "{:>10}{heads}", "bytes");

@@ -126,7 +126,9 @@ fn compare_drawn(
             return done;
         }
         let Ok(tree) = sequences.new_tree(&mut runner) else { return done };
-        let steps = within(tree.current(), &site.summons().limits, site.facts().memory);
+        let mut steps = tree.current();
+        steps.retain(|step| site.lacks_for(step).is_none());
+        let steps = within(steps, &site.summons().limits, site.facts().memory);
         if let Some(difference) = differ(site, profile, &steps) {
             let steps = shorter(site, profile, steps, &difference);
             let difference = differ(site, profile, &steps).unwrap_or(difference);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use hostview_sim::{ByteCount, Profile};
 
-use super::abi::{ACL, Missing};
+use super::abi::{ACL, Missing, Symbol};
 use super::find::CannotOpen;
 use super::remote::{Home, RemotePlatform, Summons};
 use super::wire::MachineFacts;
@@ -66,6 +66,9 @@ impl LibrarySite {
     /// Why these steps cannot be made here, whatever law they are about.
     #[must_use]
     pub fn hindrance_of(&self, steps: &[Step]) -> Option<Hindrance> {
+        if let Some(hindrance) = steps.iter().find_map(|step| self.lacks_for(step)) {
+            return Some(hindrance);
+        }
         if !self.facts.acl && steps.iter().any(|step| step.via == Via::Acl) {
             return Some(Hindrance("it goes through ACL, and there is no libascendcl.so".to_owned()));
         }
@@ -77,6 +80,17 @@ impl LibrarySite {
                 ByteCount(limit)
             ))
         })
+    }
+
+    /// The call of a step, when the library does not have it.
+    #[must_use]
+    pub fn lacks_for(&self, step: &Step) -> Option<Hindrance> {
+        let call = match step.op {
+            Op::CopyIn | Op::CopyOut => "drvMemcpy",
+            Op::Unregister if step.flags.is_some() => "halHostUnregisterEx",
+            _ => return None,
+        };
+        self.facts.missing.iter().filter_map(Missing::symbol).find(|symbol| symbol.name == call).map(lack)
     }
 
     fn open_fresh(&self) -> Result<RemotePlatform, Hindrance> {
@@ -116,7 +130,7 @@ impl Site for LibrarySite {
             concerns && (symbol.library != ACL || steps.iter().any(|step| step.via == Via::Acl))
         });
         if let Some(symbol) = lacks {
-            return Some(Hindrance(format!("{} has no {}: {}", symbol.library, symbol.name, symbol.without)));
+            return Some(lack(symbol));
         }
         // The suite's own limit would answer for the device.
         if law.id.0 == "D24" && self.facts.memory.is_none() {
@@ -135,4 +149,8 @@ impl Site for LibrarySite {
         (Instant::now() >= self.until)
             .then(|| Hindrance(format!("the time limit of {} s had passed", self.time_limit.as_secs_f64())))
     }
+}
+
+fn lack(symbol: &Symbol) -> Hindrance {
+    Hindrance(format!("{} has no {}: {}", symbol.library, symbol.name, symbol.without))
 }

@@ -1,6 +1,6 @@
 //! A step as a person would tell it.
 
-use hostview_sim::{ByteCount, PagePolicy};
+use hostview_sim::ByteCount;
 
 use crate::case::{By, Op, Step, Via};
 
@@ -21,11 +21,7 @@ pub fn describe_step(step: &Step) -> String {
     let mut text = match step.op {
         Op::Alloc => {
             let name = step.name.as_deref().unwrap_or("?");
-            let policy = match step.policy {
-                PagePolicy::HugeFirst => "huge_first",
-                PagePolicy::HugeOnly => "huge_only",
-                PagePolicy::NormalOnly => "normal_only",
-            };
+            let policy = step.policy.name();
             format!("alloc {name}: {}, {policy}", ByteCount(step.bytes.unwrap_or(0)))
         }
         Op::Finalize => "finalize".to_owned(),
@@ -87,6 +83,8 @@ pub fn wrapped(text: &str, first: &str, rest: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use hostview_sim::PagePolicy;
+
     use super::*;
     use crate::case::Fail;
     use crate::expect::hex_of;
