@@ -34,8 +34,8 @@ pub struct Symbol {
     pub library: &'static str,
     /// What is lost without it, in words.
     pub without: &'static str,
-    /// The laws that cannot be checked without it; `None` for all of them.
-    pub laws: Option<&'static [&'static str]>,
+    /// The V-laws that cannot be checked without it. What D-laws need, their steps tell.
+    pub views: &'static [&'static str],
 }
 
 /// A symbol that was looked for and not found.
@@ -53,15 +53,11 @@ impl Missing {
     }
 }
 
-/// Laws with a step through ACL.
-const THROUGH_ACL: Option<&[&str]> = Some(&["D14", "D15", "D16", "D17", "D18", "D24"]);
-const NONE: Option<&[&str]> = Some(&[]);
-
 macro_rules! interface {
-    ($($table:ident in $file:literal { $($member:ident $name:literal ($($argument:ty),*) -> $answer:ty, $without:literal, $laws:expr;)* })*) => {
+    ($($table:ident in $file:literal { $($member:ident $name:literal ($($argument:ty),*) -> $answer:ty, $without:literal $(, $view:literal)*;)* })*) => {
         /// Every symbol that the suite calls.
         pub static SYMBOLS: &[Symbol] = &[
-            $($(Symbol { name: $name, library: $file, without: $without, laws: $laws },)*)*
+            $($(Symbol { name: $name, library: $file, without: $without, views: &[$($view),*] },)*)*
         ];
 
         $(
@@ -100,36 +96,35 @@ macro_rules! interface {
 
 interface! {
     Hal in "libascend_hal.so" {
-        alloc "halMemAlloc" (*mut *mut c_void, u64, u64) -> c_int, "nothing can be allocated", None;
-        free "halMemFree" (*mut c_void) -> c_int, "nothing can be freed", None;
+        alloc "halMemAlloc" (*mut *mut c_void, u64, u64) -> c_int, "nothing can be allocated";
+        free "halMemFree" (*mut c_void) -> c_int, "nothing can be freed";
         register "halHostRegister" (*mut c_void, u64, c_uint, c_uint, *mut *mut c_void) -> c_int,
-            "nothing can be registered", None;
-        unregister "halHostUnregister" (*mut c_void, c_uint) -> c_int, "no registration can be ended", None;
+            "nothing can be registered";
+        unregister "halHostUnregister" (*mut c_void, c_uint) -> c_int, "no registration can be ended";
         unregister_ex "halHostUnregisterEx" (*mut c_void, c_uint, c_uint) -> c_int,
-            "no registration can be ended by its map type", Some(&["D26"]);
-        copy "drvMemcpy" (u64, usize, u64, usize) -> c_int, "nothing can be copied to or from the device",
-            Some(&["D08", "D09", "D11", "D13", "D14", "D15", "D16", "D17", "D23", "D24", "V04", "V07"]);
+            "no registration can be ended by its map type";
+        copy "drvMemcpy" (u64, usize, u64, usize) -> c_int, "nothing can be copied to or from the device", "V04", "V07";
         control "halMemCtl" (c_int, *mut c_void, usize, *mut c_void, *mut usize) -> c_int,
-            "the capabilities are found by trying", NONE;
-        count "drvGetDevNum" (*mut u32) -> c_int, "the number of devices is not known", NONE;
+            "the capabilities are found by trying";
+        count "drvGetDevNum" (*mut u32) -> c_int, "the number of devices is not known";
         attribute "drvMemGetAttribute" (u64, *mut Attribute) -> c_int,
-            "the page of an address is taken from the policy that it was allocated by", NONE;
-        soc_version "halGetSocVersion" (u32, *mut c_char, u32) -> c_int, "the chip is known by ACL alone", NONE;
+            "the page of an address is taken from the policy that it was allocated by";
+        soc_version "halGetSocVersion" (u32, *mut c_char, u32) -> c_int, "the chip is known by ACL alone";
     }
     Acl in "libascendcl.so" {
-        init "aclInit" (*const c_char) -> c_int, "ACL is used without being initialised", NONE;
-        finalize "aclFinalize" () -> c_int, "ACL is left as it is at the end", NONE;
-        set_device "aclrtSetDevice" (i32) -> c_int, "the device is opened by the HAL alone", NONE;
-        reset_device "aclrtResetDevice" (i32) -> c_int, "the device is left to the end of the process", NONE;
+        init "aclInit" (*const c_char) -> c_int, "ACL is used without being initialised";
+        finalize "aclFinalize" () -> c_int, "ACL is left as it is at the end";
+        set_device "aclrtSetDevice" (i32) -> c_int, "the device is opened by the HAL alone";
+        reset_device "aclrtResetDevice" (i32) -> c_int, "the device is left to the end of the process";
         malloc "aclrtMalloc" (*mut *mut c_void, usize, c_int) -> c_int,
-            "nothing can be allocated through ACL", THROUGH_ACL;
-        free "aclrtFree" (*mut c_void) -> c_int, "nothing can be freed through ACL", THROUGH_ACL;
+            "nothing can be allocated through ACL";
+        free "aclrtFree" (*mut c_void) -> c_int, "nothing can be freed through ACL";
         rt_malloc "rtMalloc" (*mut *mut c_void, u64, u32, u16) -> c_int,
-            "the runtime's own rule of page kinds is followed instead", NONE;
+            "the runtime's own rule of page kinds is followed instead";
         memory "aclrtGetMemInfo" (c_int, *mut usize, *mut usize) -> c_int,
-            "how much memory the device has is not known", Some(&["D24"]);
-        soc_name "aclrtGetSocName" () -> *const c_char, "the chip is known by the HAL alone", NONE;
-        version "aclrtGetVersion" (*mut i32, *mut i32, *mut i32) -> c_int, "ACL's version is not known", NONE;
+            "how much memory the device has is not known";
+        soc_name "aclrtGetSocName" () -> *const c_char, "the chip is known by the HAL alone";
+        version "aclrtGetVersion" (*mut i32, *mut i32, *mut i32) -> c_int, "ACL's version is not known";
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use hostview_sim::{ByteCount, Profile};
 
-use super::abi::{ACL, Missing, Symbol};
+use super::abi::{Missing, Symbol};
 use super::find::CannotOpen;
 use super::remote::{Home, RemotePlatform, Summons};
 use super::wire::MachineFacts;
@@ -88,6 +88,8 @@ impl LibrarySite {
         let call = match step.op {
             Op::CopyIn | Op::CopyOut => "drvMemcpy",
             Op::Unregister if step.flags.is_some() => "halHostUnregisterEx",
+            Op::Alloc if step.via == Via::Acl => "aclrtMalloc",
+            Op::Free if step.via == Via::Acl => "aclrtFree",
             _ => return None,
         };
         self.facts.missing.iter().filter_map(Missing::symbol).find(|symbol| symbol.name == call).map(lack)
@@ -124,12 +126,8 @@ impl Site for LibrarySite {
     }
 
     fn hindrance(&self, law: &Law, steps: &[Step]) -> Option<Hindrance> {
-        let lacks = self.facts.missing.iter().filter_map(Missing::symbol).find(|symbol| {
-            let concerns = symbol.laws.is_none_or(|laws| laws.contains(&law.id.0));
-            // A law through ACL may have nothing to do with it on this machine.
-            concerns && (symbol.library != ACL || steps.iter().any(|step| step.via == Via::Acl))
-        });
-        if let Some(symbol) = lacks {
+        let mut missing = self.facts.missing.iter().filter_map(Missing::symbol);
+        if let Some(symbol) = missing.find(|symbol| symbol.views.contains(&law.id.0)) {
             return Some(lack(symbol));
         }
         // The suite's own limit would answer for the device.
