@@ -29,11 +29,11 @@ fn lay_out(folder: &Path) -> Run {
     hostview(&["sdk", &folder.display().to_string(), "--libraries", &libraries])
 }
 
-/// A line of shell in a folder, with the root's environment: what it prints.
+/// A line of any shell, not of bash alone, in a folder, with the root's environment: what it prints.
 fn shell(folder: &Path, line: &str, environment: &[(&str, &str)]) -> String {
     let setenv = sdk().join("setenv.sh").display().to_string();
-    let output = Command::new("bash")
-        .args(["-ec", &format!(". {setenv}\n{line}")])
+    let output = Command::new("sh")
+        .args(["-euc", &format!(". {setenv}\n{line}")])
         .current_dir(folder)
         .env_remove("LD_LIBRARY_PATH")
         .env_remove("HOSTVIEW_PROFILE")
@@ -170,7 +170,11 @@ fn a_root_is_laid_out_again_and_nothing_else_is_touched() {
     fs::write(vendors.join("version.cfg"), "9.0.0").unwrap();
     let refused = lay_out(&vendors);
     assert_eq!(refused.code, Some(2));
-    assert!(refused.err.contains("toolkit: holds something else; give a folder that is empty or is not there"));
+    assert!(
+        refused
+            .err
+            .contains("toolkit: is a file, or holds something else; give a folder that is empty or is not there")
+    );
     assert_eq!(fs::read_dir(&vendors).unwrap().count(), 1);
 
     let none = hostview_in(folder.path(), &["sdk", "new", "--libraries", "toolkit"]);

@@ -10,13 +10,12 @@ use hostview::case::write_atomically;
 use super::out::say_line;
 use super::{Exit, Wrong};
 
-/// What a root of ours has and no vendor's does.
-const MARK: &str = "setenv.sh";
-const SETENV: &str = include_str!("../../sdk/setenv.sh");
-const FILES: [(&str, &str); 3] = [
+const SETENV: &str = "setenv.sh";
+/// How the script of a root of ours begins, and no other file.
+const MARK: &str = "# An SDK root with hostview's drop-in libraries.";
+const HEADERS: [(&str, &str); 2] = [
     ("include/acl/acl.h", include_str!("../../sdk/include/acl/acl.h")),
     ("include/ascend_hal.h", include_str!("../../sdk/include/ascend_hal.h")),
-    (MARK, SETENV),
 ];
 const LIBRARIES: [&str; 2] = ["libascend_hal.so", "libascendcl.so"];
 
@@ -54,13 +53,13 @@ pub(super) fn run(arguments: &SdkArguments) -> Result<Exit, Wrong> {
     };
     if !is_ours_or_empty(root) {
         return Err(Wrong(format!(
-            "{}: holds something else; give a folder that is empty or is not there",
+            "{}: is a file, or holds something else; give a folder that is empty or is not there",
             root.display()
         )));
     }
     lay_out(root, libraries).map_err(|error| Wrong(format!("{}: cannot be laid out: {error}", root.display())))?;
     say_line(&format!("{} is an SDK root. In a shell:", root.display()));
-    say_line(&format!("  . {}/{MARK}", root.display()));
+    say_line(&format!("  . {}/{SETENV}", root.display()));
     say_line("  g++ -std=c++17 -O2 program.cpp -o program -I$ASCEND/include -L$ASCEND/lib64 -lascendcl -ldl");
     Ok(Exit::Holds)
 }
@@ -75,18 +74,31 @@ fn beside_this_program() -> Result<Vec<PathBuf>, Wrong> {
 fn is_ours_or_empty(root: &Path) -> bool {
     match fs::read_dir(root) {
         Ok(mut entries) => {
-            entries.next().is_none() || fs::read_to_string(root.join(MARK)).is_ok_and(|text| text == SETENV)
+            let ours = |text: String| text.starts_with(MARK);
+            entries.next().is_none() || fs::read_to_string(root.join(SETENV)).is_ok_and(ours)
         }
         Err(error) => error.kind() == io::ErrorKind::NotFound,
     }
 }
 
+/// The script, for any shell: it names the root itself, since a script that is sourced is not told where it lies.
+fn setenv(root: &Path) -> String {
+    let root = root.display().to_string().replace('\'', r"'\''");
+    format!(
+        "{MARK} To be sourced: . {SETENV}\n\
+         export ASCEND='{root}'\n\
+         export ASCEND_HOME_PATH=\"$ASCEND\"\n\
+         export LD_LIBRARY_PATH=\"$ASCEND/lib64${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}\"\n"
+    )
+}
+
 fn lay_out(root: &Path, libraries: &Path) -> io::Result<()> {
+    fs::create_dir_all(root)?;
+    let root = &root.canonicalize()?;
     // The mark comes first: a root that was left half-way can be laid out again.
-    for (name, text) in FILES.iter().rev() {
-        let file = root.join(name);
-        fs::create_dir_all(file.parent().unwrap_or(root))?;
-        write_atomically(&file, text)?;
+    write_atomically(&root.join(SETENV), &setenv(root))?;
+    for (name, text) in HEADERS {
+        write_atomically(&root.join(name), text)?;
     }
     let folder = root.join("lib64");
     fs::create_dir_all(&folder)?;
