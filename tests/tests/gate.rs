@@ -6,7 +6,6 @@ use std::fs;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
 use hostview_tests::c::{compile, has_compiler, library_folder};
 use hostview_tests::{binary, root};
@@ -128,6 +127,12 @@ fn without_a_library_it_lists_where_it_looked() {
 #[case(&["replay", "--hal", "README.md", "fixtures/cases"], 3, "README.md: cannot be loaded: ")]
 #[case(&["sweep", "--hal", "README.md"], 3, "README.md: cannot be loaded: invalid ELF header")]
 #[case(&["sweep", "--hal", "README.md", "--profile", "a5"], 2, "cannot be used with")]
+#[case(&["gate", "--driver-log", "nowhere.log"], 2, "nowhere.log: is no file; give the file that the driver logs to")]
+#[case(&["gate", "--driver-log", "sim"], 2, "sim: is no file; give the file that the driver logs to")]
+#[case(&["gate", "--json", "sim"], 2, "sim: is a folder; give a file to write")]
+#[case(&["gate", "--write-profile", "sim"], 2, "sim: is a folder; give a file to write")]
+#[case(&["gate", "--device", "1,1"], 2, "device 1 is named twice; laws about two devices need two")]
+#[case(&["sweep", "--svg", "sim"], 2, "sim: is a folder; give a file to write")]
 #[case(&["gate", "--allow-skip", "D99"], 2, "no law `D99`; `hostview laws` lists them")]
 #[case(&["gate", "--subject", "nobody"], 2, "nobody")]
 #[case(&["gate", "--like", "nobody"], 2, "nobody")]
@@ -193,11 +198,9 @@ fn a_law_that_takes_more_memory_than_it_may_is_not_proven() {
 #[test]
 fn the_time_limit_ends_it_as_not_proven() {
     let folder = tempfile::tempdir().unwrap();
-    let begun = Instant::now();
     let (code, text) = run("a2a3", folder.path(), &["gate", "--hal", &drop_in(), "--time-limit", "0.05"]);
     assert_eq!(code, Some(4), "{text}");
     assert!(text.contains("the time limit of 0.05 s had passed"), "{text}");
-    assert!(begun.elapsed() < Duration::from_secs(20));
 }
 
 #[test]
@@ -209,8 +212,10 @@ fn a_signal_ends_it_in_order() {
     command.args(["gate", "--hal", &drop_in(), "--cases", "100000", "--trials", "100000"]);
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let child = command.spawn().unwrap();
-    std::thread::sleep(Duration::from_millis(700));
-    assert!(serving(&place) > 0);
+    // The first process asks what the machine is; whatever comes later is in the middle.
+    while serving(&place) == 0 {
+        std::thread::yield_now();
+    }
     let group = format!("-{}", child.id());
     assert!(Command::new("kill").args(["-TERM", "--", &group]).status().unwrap().success());
     let (code, text) = told(&child.wait_with_output().unwrap());
@@ -269,6 +274,13 @@ fn cases_replay_through_the_libraries() {
 }
 
 #[test]
+fn a_sweep_that_takes_more_memory_than_it_may_says_so_first() {
+    let (code, text) = run("a2a3", &root(), &["sweep", "--hal", &drop_in(), "--memory-limit", "64"]);
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains("4 buffers of 256 MiB are 1 GiB of device memory, and the limit is 64 MiB"), "{text}");
+}
+
+#[test]
 fn the_drivers_log_is_looked_at_where_it_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("log").display().to_string();
@@ -315,7 +327,7 @@ fn stand_in(folder: &Path, variant: &str) -> Option<PathBuf> {
 }
 
 #[rstest]
-#[case("PLAIN", "views are at the device's address")]
+#[case("PLAIN", "ordinary pages yes, huge pages yes")]
 #[case("SHIFTED", "views lie 0x100000000000 behind the device's addresses")]
 #[case("REFUSES", "ordinary pages no, huge pages no")]
 #[case("PRINTS", "ordinary pages yes")]
@@ -330,7 +342,7 @@ fn a_stand_in_that_keeps_the_laws_is_accepted(#[case] variant: &str, #[case] say
     let (code, text) = run("a2a3", folder.path(), &[&arguments[..], &["--allow-skip", "D24"]].concat());
     // No simulator: the word is plain.
     assert_eq!((code, last_line(&text)), (Some(0), "accepted, allowed to skip D24"), "{text}");
-    assert!(variant == "PLAIN" || text.contains(says), "{text}");
+    assert!(text.contains(says), "{text}");
     // Two independent writings of the same tables answer alike.
     let beside = flat(&text);
     assert!(beside.contains("26 of the 26 D-laws that were checked come to the same"), "{text}");
@@ -370,12 +382,10 @@ fn a_stand_in_that_breaks_a_law_is_rejected_and_shown(
 fn a_stand_in_that_hangs_is_called_no_more() {
     let folder = tempfile::tempdir().unwrap();
     let Some(hal) = stand_in(folder.path(), "HANGS") else { return };
-    let begun = Instant::now();
     let (code, text) =
         run("a2a3", folder.path(), &["gate", "--hal", &hal.display().to_string(), "--call-limit", "0.5"]);
     assert_eq!(code, Some(1), "{text}");
     assert_eq!(last_line(&text), "rejected: D27 (halHostUnregister does not return within 0.5 s)");
-    assert!(begun.elapsed() < Duration::from_secs(10));
     assert_eq!(serving(&folder.path().canonicalize().unwrap()), 0);
 }
 

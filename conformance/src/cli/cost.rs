@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use hostview::case::{Via, write_atomically};
+use hostview::case::Via;
 use hostview::cost::decide::{Decision, decide};
 use hostview::cost::fit::{Call, Estimate, Fit, Line, fit, teardown};
 use hostview::cost::model::{Model, kind_of, said};
@@ -17,7 +17,7 @@ use hostview::report::wrapped;
 use hostview_sim::{ByteCount, CostPoint, Generation, PageKind, PagePolicy, PageSize, Profile, SimOptions};
 
 use super::library::{WhichLibrary, cannot_open};
-use super::out::{say, say_line};
+use super::out::{is_for_a_file, say, say_line, write};
 use super::{Exit, Wrong};
 
 /// Whether drawn costs vary.
@@ -97,11 +97,9 @@ pub(super) struct SweepArguments {
     svg: Option<PathBuf>,
 }
 
-fn write(file: &Path, text: &str) -> Result<(), Wrong> {
-    write_atomically(file, text).map_err(|error| Wrong(format!("{}: cannot be written: {error}", file.display())))
-}
-
 pub(super) fn run_sweep(arguments: &SweepArguments) -> Result<Exit, Wrong> {
+    let files = [&arguments.csv, &arguments.json, &arguments.svg];
+    is_for_a_file(files.into_iter().flatten().map(PathBuf::as_path))?;
     let mut sizes = if arguments.sizes.is_empty() { SIZES.to_vec() } else { arguments.sizes.clone() };
     sizes.sort_unstable();
     sizes.dedup();
@@ -121,6 +119,18 @@ pub(super) fn run_sweep(arguments: &SweepArguments) -> Result<Exit, Wrong> {
             Ok(opened) => opened?,
             Err(error) => return Ok(cannot_open(&error)),
         };
+        let most = options.sizes.iter().chain(&options.copy_sizes).max().copied().unwrap_or(0);
+        let needs = most.saturating_mul(u64::from(arguments.buffers));
+        if needs > opened.1.memory {
+            return Err(Wrong(format!(
+                "{} buffers of {} are {} of device memory, and the limit is {}; raise it with --memory-limit, or leave \
+                 the size out with --sizes",
+                arguments.buffers,
+                ByteCount(most),
+                ByteCount(needs),
+                ByteCount(opened.1.memory)
+            )));
+        }
         let mut platform = match LibraryPlatform::open(&opened.0, opened.1) {
             Ok(platform) => platform,
             Err(error) => return Ok(cannot_open(&error)),

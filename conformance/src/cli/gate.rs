@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use hostview::case::{Case, Through, to_toml, write_atomically};
+use hostview::case::{Case, Through, to_toml};
 use hostview::check::{CheckOptions, ProfileChoice, Standing};
 use hostview::cost::fit::fit;
 use hostview::cost::table::load;
@@ -18,7 +18,7 @@ use hostview_sim::Profile;
 use serde_json::{Value, json};
 
 use super::library::{LibraryArguments, cannot_open, heed_signals, seconds};
-use super::out::{say, say_line};
+use super::out::{is_for_a_file, say, say_line, write};
 use super::{Exit, Wrong};
 
 /// Accepts or rejects a machine: the suite on its driver library
@@ -92,7 +92,8 @@ pub(super) fn run(arguments: &GateArguments) -> Result<Exit, Wrong> {
             subjects.push(found);
         }
     }
-    // A profile or a sweep that is wrong costs no time on the device.
+    // A file, a profile or a sweep that is wrong costs no time on the device.
+    is_for_a_file([&arguments.json, &arguments.write_profile].into_iter().flatten().map(PathBuf::as_path))?;
     if let Some(like) = &arguments.like {
         Profile::find(like)?;
     }
@@ -138,10 +139,6 @@ pub(super) fn run(arguments: &GateArguments) -> Result<Exit, Wrong> {
     }
     say_line(&last_word);
     Ok(exit)
-}
-
-fn write(file: &std::path::Path, text: &str) -> Result<(), Wrong> {
-    write_atomically(file, text).map_err(|error| Wrong(format!("{}: cannot be written: {error}", file.display())))
 }
 
 fn law_ids(names: &[String]) -> Result<Vec<LawId>, Wrong> {

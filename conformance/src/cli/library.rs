@@ -105,7 +105,12 @@ impl WhichLibrary {
 
     /// What may be taken of the machine.
     pub(super) fn limits(&self) -> Result<Limits, Wrong> {
-        Ok(Limits { devices: self.devices()?, memory: self.memory_limit << 20 })
+        let devices = self.devices()?;
+        let twice = |at: &usize| devices[..*at].contains(&devices[*at]);
+        if let Some(at) = (0..devices.len()).find(twice) {
+            return Err(Wrong(format!("device {} is named twice; laws about two devices need two", devices[at])));
+        }
+        Ok(Limits { devices, memory: self.memory_limit << 20 })
     }
 }
 
@@ -118,6 +123,10 @@ impl LibraryArguments {
     /// How processes with the library are started; inside, why there is none.
     pub(super) fn summons(&self) -> Result<Result<Summons, CannotOpen>, Wrong> {
         let limits = self.which.limits()?;
+        if let Some(log) = self.driver_log.as_ref().filter(|log| !log.is_file()) {
+            // Its words would be missed, and the driver blamed for that.
+            return Err(Wrong(format!("{}: is no file; give the file that the driver logs to", log.display())));
+        }
         let paths = match self.which.paths() {
             Ok(paths) => paths,
             Err(error) => return Ok(Err(error)),

@@ -1,6 +1,11 @@
-//! Standard output, for a reader who may have gone.
+//! What commands write: to standard output, for a reader who may have gone, and to files.
 
 use std::io::{ErrorKind, Write as _, stdout};
+use std::path::Path;
+
+use hostview::case::write_atomically;
+
+use super::Wrong;
 
 /// Writes text. A closed pipe ends the command as quietly as it would any other.
 pub(super) fn say(text: &str) {
@@ -17,4 +22,17 @@ pub(super) fn say(text: &str) {
 /// Writes a line.
 pub(super) fn say_line(line: &str) {
     say(&format!("{line}\n"));
+}
+
+/// Writes a file, whole or not at all.
+pub(super) fn write(file: &Path, text: &str) -> Result<(), Wrong> {
+    write_atomically(file, text).map_err(|error| Wrong(format!("{}: cannot be written: {error}", file.display())))
+}
+
+/// Refuses a folder where a file will be written, before anything is run for it.
+pub(super) fn is_for_a_file<'a>(files: impl IntoIterator<Item = &'a Path>) -> Result<(), Wrong> {
+    match files.into_iter().find(|file| file.is_dir()) {
+        Some(folder) => Err(Wrong(format!("{}: is a folder; give a file to write", folder.display()))),
+        None => Ok(()),
+    }
 }
