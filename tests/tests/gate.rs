@@ -225,6 +225,30 @@ fn a_signal_ends_it_in_order() {
 }
 
 #[test]
+fn a_process_that_lost_its_suite_gives_everything_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().canonicalize().unwrap();
+    let journal = place.join("journal");
+    let count = |what: &str, done: &str| {
+        let text = fs::read_to_string(&journal).unwrap_or_default();
+        text.lines().filter(|line| line.starts_with(what) && line.contains(done)).count()
+    };
+    let mut command = command("a2a3", &place);
+    command.args(["gate", "--hal", &drop_in(), "--cases", "100000"]).env("HOSTVIEW_JOURNAL", &journal);
+    let mut child = command.stdout(Stdio::null()).spawn().unwrap();
+    while count("Alloc ", "Allocated") < 100 {
+        std::thread::yield_now();
+    }
+    // Nothing that the suite itself could still do.
+    child.kill().unwrap();
+    child.wait().unwrap();
+    while serving(&place) > 0 {
+        std::thread::yield_now();
+    }
+    assert_eq!(count("Free ", "Done"), count("Alloc ", "Allocated"));
+}
+
+#[test]
 fn the_report_has_what_a_reviewer_needs() {
     let folder = tempfile::tempdir().unwrap();
     let (code, text) = run("a2a3", folder.path(), &["gate", "--hal", &drop_in(), "--json", "report.json"]);

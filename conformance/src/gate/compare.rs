@@ -68,3 +68,42 @@ fn tell(step: &Step, came: &Came, addresses: Addresses) -> String {
         },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use hostview_sim::{DrvError, Fault, HostAddr, PagePolicy};
+    use rstest::rstest;
+
+    use super::*;
+
+    fn address(address: u64) -> Came {
+        Came { address: Some(address), ..Came::default() }
+    }
+
+    fn bytes(bytes: &[u8]) -> Came {
+        Came { bytes: Some(bytes.to_vec()), ..Came::default() }
+    }
+
+    fn fault(address: u64) -> Came {
+        Came { fault: Some(Fault { address: HostAddr::new(address) }), ..Came::default() }
+    }
+
+    fn error(error: DrvError) -> Came {
+        Came { error: Some(error.into()), ..Came::default() }
+    }
+
+    #[rstest]
+    #[case::bytes(bytes(&[1]), bytes(&[2]), true, true)]
+    #[case::codes(error(DrvError::Busy), error(DrvError::ParaError), true, true)]
+    #[case::a_refusal(error(DrvError::Busy), Came::default(), true, true)]
+    #[case::a_fault(fault(4096), bytes(&[1]), true, true)]
+    // On a machine on which others have allocated, where memory lies is no difference.
+    #[case::places_of_faults(fault(4096), fault(8192), true, false)]
+    #[case::places(address(4096), address(8192), true, false)]
+    #[case::the_same(bytes(&[1]), bytes(&[1]), false, false)]
+    fn what_is_a_difference(#[case] one: Came, #[case] other: Came, #[case] equal: bool, #[case] free: bool) {
+        let step = Step::alloc("a", 4096, PagePolicy::NormalOnly);
+        let differs = |addresses| tell(&step, &one, addresses) != tell(&step, &other, addresses);
+        assert_eq!((differs(Addresses::Equal), differs(Addresses::Free)), (equal, free));
+    }
+}
