@@ -148,7 +148,9 @@ impl<'a> DriverRun<'a> {
                     Err(error) => Came { error: Some(error), ..Came::default() },
                 }
             }
-            Op::Acquire | Op::Finalize => Came { refused: Some("a cache's operation".to_owned()), ..Came::default() },
+            Op::Acquire | Op::Release | Op::Finalize => {
+                Came { refused: Some("a cache's operation".to_owned()), ..Came::default() }
+            }
         };
         (came, None)
     }

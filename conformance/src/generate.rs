@@ -9,7 +9,7 @@ use hostview_sim::{
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use crate::case::{Fail, Op, Step};
+use crate::case::{Fail, Op, Pause, Step};
 use crate::laws::Draw;
 
 /// The most operations of one sequence.
@@ -44,6 +44,70 @@ pub enum Drawn {
         bytes: u64,
         /// What a write writes.
         fill: u8,
+        /// Whether an acquire keeps its view in use.
+        hold: bool,
+    },
+    /// A view stays in use, and another allocation asks for its room.
+    Crowd {
+        /// How big both are.
+        bytes: (u64, u64),
+        /// Whether nothing can be made to go.
+        stuck: bool,
+    },
+    /// An allocation that fails.
+    NoMemory {
+        /// So many bytes.
+        bytes: u64,
+        /// By this policy.
+        policy: PagePolicy,
+    },
+    /// Allocates, and at the first access the registration is refused.
+    Refusal {
+        /// So many bytes.
+        bytes: u64,
+        /// By this policy.
+        policy: PagePolicy,
+        /// What asks for the view.
+        op: Op,
+        /// Where.
+        place: Place,
+        /// With this.
+        error: DrvError,
+        /// And every one behind it, until the step is done.
+        lasting: bool,
+    },
+    /// Acquires a view, and lets its end go wrong.
+    StuckEnd {
+        /// Which, of those made so far.
+        which: u8,
+        /// `free` or `finalize`.
+        op: Op,
+        /// What fails.
+        call: CallKind,
+        /// And every one behind it, until the step is done.
+        lasting: bool,
+    },
+    /// The host reads, the device writes to the same place, and the host reads again.
+    Renewal {
+        /// Which, of those made so far.
+        which: u8,
+        /// Where in it.
+        place: Place,
+        /// How many bytes at most.
+        bytes: u64,
+        /// What the device writes.
+        fill: u8,
+    },
+    /// Two operations on one allocation, in two threads at once where the subject is made for that.
+    Meeting {
+        /// Which, of those made so far.
+        which: u8,
+        /// What stands still in the middle.
+        first: Op,
+        /// Where.
+        pause: Pause,
+        /// What runs meanwhile; an alloc makes one like it.
+        second: Op,
     },
     /// Something with an address that is nobody's.
     Wild {
@@ -60,6 +124,8 @@ pub enum Drawn {
         nth: u32,
         /// With this.
         error: DrvError,
+        /// And every one behind it, until the step is done.
+        lasting: bool,
     },
     /// Finalizes.
     Finalize,
@@ -74,7 +140,7 @@ pub enum Place {
     Inside(u8),
     /// At its last byte.
     Last,
-    /// Over its end.
+    /// Over its end, by one byte.
     OverEnd,
     /// Behind its end.
     Behind,
@@ -120,19 +186,15 @@ fn policies() -> impl Strategy<Value = PagePolicy> {
     prop_oneof![3 => Just(PagePolicy::HugeFirst), 1 => Just(PagePolicy::HugeOnly), 1 => Just(PagePolicy::NormalOnly)]
 }
 
-fn drawn() -> impl Strategy<Value = Drawn> {
+fn drawn(threads: bool) -> impl Strategy<Value = Drawn> {
     let on = |op: Op| {
-        (any::<u8>(), places(), 1_u64..=64, any::<u8>()).prop_map(move |(which, place, bytes, fill)| Drawn::On {
-            which,
-            op,
-            place,
-            bytes,
-            fill,
-        })
+        let hold = prop::bool::weighted(if op == Op::Acquire { 0.25 } else { 0.0 });
+        (any::<u8>(), places(), lengths(), any::<u8>(), hold)
+            .prop_map(move |(which, place, bytes, fill, hold)| Drawn::On { which, op, place, bytes, fill, hold })
     };
     let free =
         (any::<u8>(), prop_oneof![9 => Just(Place::Base), 1 => Just(Place::Inside(128)), 1 => Just(Place::Last)])
-            .prop_map(|(which, place)| Drawn::On { which, op: Op::Free, place, bytes: 1, fill: 0 });
+            .prop_map(|(which, place)| Drawn::On { which, op: Op::Free, place, bytes: 1, fill: 0, hold: false });
     let faults = prop_oneof![
         3 => Just((CallKind::Unregister, DrvError::ParaError)),
         1 => Just((CallKind::Unregister, DrvError::Busy)),
@@ -149,19 +211,152 @@ fn drawn() -> impl Strategy<Value = Drawn> {
         8 => free,
         4 => any::<u8>().prop_map(|which| Drawn::Again { which }),
         10 => on(Op::Acquire),
+        2 => on(Op::Release),
+        if threads { 12 } else { 2 } => meetings(),
+        2 => renewals(),
+        3 => refusals(),
+        2 => crowds(),
+        2 => (sizes(), policies()).prop_map(|(bytes, policy)| Drawn::NoMemory { bytes, policy }),
+        3 => stuck_ends(),
         6 => on(Op::Read),
         6 => on(Op::Write),
         2 => on(Op::CopyIn),
         2 => (select(vec![Op::Acquire, Op::Read, Op::Write, Op::Free]), select(vec!["null", "nowhere"]))
             .prop_map(|(op, target)| Drawn::Wild { op, target }),
-        3 => (faults, 1_u32..=2).prop_map(|((call, error), nth)| Drawn::Fault { call, nth, error }),
+        2 => (faults, 1_u32..=2, prop::bool::weighted(0.2))
+            .prop_map(|((call, error), nth, lasting)| Drawn::Fault { call, nth, error, lasting }),
         1 => Just(Drawn::Finalize),
     ]
 }
 
-/// Sequences of operations.
-pub fn sequences() -> impl Strategy<Value = Vec<Drawn>> {
-    prop::collection::vec(drawn(), 1..=LONGEST_SEQUENCE)
+/// What one access moves: a few bytes, and around a page.
+fn lengths() -> impl Strategy<Value = u64> {
+    prop_oneof![8 => 1_u64..=64, 1 => 4095_u64..=4097, 1 => Just(4096)]
+}
+
+fn pauses() -> impl Strategy<Value = Pause> {
+    let nth = || prop_oneof![4 => Just(1_u32), 2 => Just(2), 1 => Just(3)];
+    prop_oneof![nth().prop_map(Pause::Before), nth().prop_map(Pause::After)]
+}
+
+fn refusals() -> impl Strategy<Value = Drawn> {
+    let op = select(vec![Op::Acquire, Op::Read, Op::Write]);
+    let error = select(vec![DrvError::NotSupport, DrvError::Busy]);
+    (sizes(), policies(), op, places(), error, prop::bool::weighted(0.3)).prop_map(
+        |(bytes, policy, op, place, error, lasting)| Drawn::Refusal { bytes, policy, op, place, error, lasting },
+    )
+}
+
+fn stuck_ends() -> impl Strategy<Value = Drawn> {
+    let op = prop_oneof![6 => Just(Op::Free), 1 => Just(Op::Finalize)];
+    let call = prop_oneof![2 => Just(CallKind::Unregister), 1 => Just(CallKind::Free)];
+    (any::<u8>(), op, call, prop::bool::weighted(0.3)).prop_map(|(which, op, call, lasting)| Drawn::StuckEnd {
+        which,
+        op,
+        call,
+        lasting,
+    })
+}
+
+fn crowds() -> impl Strategy<Value = Drawn> {
+    let sizes = || select(vec![4096_u64, 1 << 20, (1 << 20) + 1, 2 << 20]);
+    ((sizes(), sizes()), prop::bool::weighted(0.3)).prop_map(|(bytes, stuck)| Drawn::Crowd { bytes, stuck })
+}
+
+fn renewals() -> impl Strategy<Value = Drawn> {
+    (any::<u8>(), places(), lengths(), any::<u8>()).prop_map(|(which, place, bytes, fill)| Drawn::Renewal {
+        which,
+        place,
+        bytes,
+        fill,
+    })
+}
+
+fn meetings() -> impl Strategy<Value = Drawn> {
+    let first = prop_oneof![
+        4 => Just(Op::Acquire),
+        3 => Just(Op::Read),
+        3 => Just(Op::Write),
+        4 => Just(Op::Free),
+        2 => Just(Op::Finalize),
+    ];
+    let second = prop_oneof![
+        4 => Just(Op::Acquire),
+        1 => Just(Op::Read),
+        1 => Just(Op::Write),
+        4 => Just(Op::Free),
+        3 => Just(Op::Alloc),
+        1 => Just(Op::Finalize),
+    ];
+    let any_two = (any::<u8>(), first, pauses(), second).prop_map(|(which, first, pause, second)| Drawn::Meeting {
+        which,
+        first,
+        pause,
+        second,
+    });
+    // Memory that is free already, while its record is not gone yet.
+    let taken_over = (any::<u8>(), 1_u32..=2).prop_map(|(which, nth)| Drawn::Meeting {
+        which,
+        first: Op::Free,
+        pause: Pause::After(nth),
+        second: Op::Alloc,
+    });
+    prop_oneof![6 => any_two, 1 => taken_over]
+}
+
+/// Sequences as a plain generator would draw them: every operation as likely as any other, sizes and places uniform, no
+/// edges. What the suite's own are measured against.
+pub fn uniform_sequences() -> impl Strategy<Value = Vec<Drawn>> {
+    let on = |op: Op| {
+        (any::<u8>(), any::<u8>(), 1_u64..=64, any::<u8>(), any::<bool>()).prop_map(
+            move |(which, part, bytes, fill, hold)| Drawn::On {
+                which,
+                op,
+                place: if op == Op::Free { Place::Base } else { Place::Inside(part) },
+                bytes,
+                fill,
+                hold: hold && op == Op::Acquire,
+            },
+        )
+    };
+    let calls =
+        select(vec![CallKind::Alloc, CallKind::Free, CallKind::Register, CallKind::Unregister, CallKind::CopyIn]);
+    let first = select(vec![Op::Acquire, Op::Read, Op::Write, Op::Free, Op::Finalize]);
+    let second = select(vec![Op::Acquire, Op::Read, Op::Write, Op::Free, Op::Alloc, Op::Finalize]);
+    let drawn = prop_oneof![
+        (1_u64..=64 << 20, policies(), any::<u8>()).prop_map(|(bytes, policy, device)| Drawn::Alloc {
+            bytes,
+            policy,
+            device
+        }),
+        on(Op::Free),
+        on(Op::Acquire),
+        on(Op::Release),
+        on(Op::Read),
+        on(Op::Write),
+        on(Op::CopyIn),
+        (any::<u8>(), first, pauses(), second).prop_map(|(which, first, pause, second)| Drawn::Meeting {
+            which,
+            first,
+            pause,
+            second
+        }),
+        (select(vec![Op::Acquire, Op::Read, Op::Write, Op::Free]), select(vec!["null", "nowhere"]))
+            .prop_map(|(op, target)| Drawn::Wild { op, target }),
+        (calls, 1_u32..=2, any::<bool>()).prop_map(|(call, nth, lasting)| Drawn::Fault {
+            call,
+            nth,
+            error: DrvError::InnerErr,
+            lasting
+        }),
+        Just(Drawn::Finalize),
+    ];
+    prop::collection::vec(drawn, 1..=LONGEST_SEQUENCE)
+}
+
+/// Sequences of operations, for a subject that is made for several threads or for one.
+pub fn sequences(threads: bool) -> impl Strategy<Value = Vec<Drawn>> {
+    prop::collection::vec(drawn(threads), 1..=LONGEST_SEQUENCE)
 }
 
 /// The sizes of D-law trials.
@@ -271,9 +466,10 @@ pub fn profiles(base: &Profile) -> impl Strategy<Value = Profile> + use<> {
     })
 }
 
-/// The steps of a drawn sequence. Names are given in the order of the allocations: a, b, c …
+/// The steps of a drawn sequence; in one thread, but for subjects that are made for several. Names are given in the order of
+/// the allocations: a, b, c …
 #[must_use]
-pub fn lower(drawn: &[Drawn], devices: u32) -> Vec<Step> {
+pub fn lower(drawn: &[Drawn], devices: u32, threads: bool) -> Vec<Step> {
     let mut made: Vec<Step> = Vec::new();
     let mut steps: Vec<Step> = Vec::with_capacity(drawn.len());
     let mut fail = None;
@@ -294,18 +490,75 @@ pub fn lower(drawn: &[Drawn], devices: u32) -> Vec<Step> {
                 made.push(step.clone());
                 step
             }
-            Drawn::On { which, op, place, bytes, fill } => {
+            Drawn::On { which, op, place, bytes, fill, hold } => {
                 let Some(old) = pick(&made, *which) else { continue };
                 let (name, size) = (old.name.as_deref().unwrap_or_default(), old.bytes.unwrap_or_default());
-                on(*op, name, size, *place, *bytes, *fill)
+                Step { hold: *hold, ..on(*op, name, size, *place, *bytes, *fill) }
+            }
+            Drawn::Crowd { bytes: (first, second), stuck } => {
+                for (bytes, hold) in [(*first, true), (*second, false)] {
+                    let name = name_of(made.len());
+                    let step = Step::alloc(&name, bytes, PagePolicy::HugeFirst);
+                    made.push(step.clone());
+                    steps.push(Step { fail: fail.take(), ..step });
+                    if *stuck && !hold {
+                        fail = Some(failing(CallKind::Unregister, DrvError::Busy, true));
+                    }
+                    steps.push(Step { fail: fail.take(), hold, ..Step::on(Op::Acquire, &name).range(0, 1) });
+                }
+                continue;
+            }
+            Drawn::NoMemory { bytes, policy } => {
+                fail = Some(failing(CallKind::Alloc, DrvError::OutOfMemory, false));
+                let step = Step::alloc(&name_of(made.len()), *bytes, *policy);
+                made.push(step.clone());
+                step
+            }
+            Drawn::Refusal { bytes, policy, op, place, error, lasting } => {
+                let name = name_of(made.len());
+                let step = Step::alloc(&name, *bytes, *policy);
+                made.push(step.clone());
+                steps.push(Step { fail: fail.take(), ..step });
+                fail = Some(failing(CallKind::Register, *error, *lasting));
+                on(*op, &name, *bytes, *place, 8, 0x3c)
+            }
+            Drawn::StuckEnd { which, op, call, lasting } => {
+                let Some(old) = pick(&made, *which) else { continue };
+                let name = old.name.as_deref().unwrap_or_default();
+                steps.push(Step { fail: fail.take(), ..Step::on(Op::Acquire, name).range(0, 1) });
+                fail = Some(failing(*call, DrvError::Busy, *lasting));
+                on(*op, name, 1, Place::Base, 1, 0)
+            }
+            Drawn::Renewal { which, place, bytes, fill } => {
+                let Some(old) = pick(&made, *which) else { continue };
+                let (name, size) = (old.name.as_deref().unwrap_or_default(), old.bytes.unwrap_or_default());
+                let place = of_a_device(*place);
+                let read = on(Op::Read, name, size, place, *bytes, 0);
+                steps.push(Step { fail: fail.take(), ..read.clone() });
+                steps.push(on(Op::CopyIn, name, size, place, *bytes, *fill));
+                read
+            }
+            Drawn::Meeting { which, first, pause, second } => {
+                let Some(old) = pick(&made, *which).cloned() else { continue };
+                let (name, size) = (old.name.as_deref().unwrap_or_default(), old.bytes.unwrap_or_default());
+                let plain = |op: Op| on(op, name, size, Place::Base, 8, 0xa5);
+                let pause = threads.then_some(*pause);
+                steps.push(Step { fail: fail.take(), pause, ..plain(*first) });
+                if *second == Op::Alloc {
+                    let step = Step { name: Some(name_of(made.len())), ..old.clone() };
+                    made.push(step.clone());
+                    step
+                } else {
+                    plain(*second)
+                }
             }
             Drawn::Wild { op: Op::Free, target } => Step::on(Op::Free, target),
             Drawn::Wild { op, target } => {
                 let fill = (*op == Op::Write).then_some(0);
                 Step { fill, ..Step::on(*op, target).range(0, 8) }
             }
-            Drawn::Fault { call, nth, error } => {
-                fail = Some(Fail { call: *call, nth: *nth, error: error.name().to_owned() });
+            Drawn::Fault { call, nth, error, lasting } => {
+                fail = Some(Fail { call: *call, nth: *nth, error: error.name().to_owned(), lasting: *lasting });
                 continue;
             }
             Drawn::Finalize => Step::new(Op::Finalize),
@@ -315,23 +568,28 @@ pub fn lower(drawn: &[Drawn], devices: u32) -> Vec<Step> {
     steps
 }
 
+fn failing(call: CallKind, error: DrvError, lasting: bool) -> Fail {
+    Fail { call, nth: 1, error: error.name().to_owned(), lasting }
+}
+
 fn pick(made: &[Step], which: u8) -> Option<&Step> {
     made.get(usize::from(which) % made.len().max(1))
 }
 
 fn on(op: Op, name: &str, size: u64, place: Place, bytes: u64, fill: u8) -> Step {
+    match op {
+        Op::Release => return Step::on(op, name),
+        Op::Finalize => return Step::new(op),
+        _ => {}
+    }
     let step = Step { fill: matches!(op, Op::Write | Op::CopyIn).then_some(fill), ..Step::on(op, name) };
-    // What a device's own program does to its memory stays inside its allocation.
-    let place = match (op, place) {
-        (Op::CopyIn, Place::OverEnd | Place::Behind | Place::Wraps | Place::Empty) => Place::Base,
-        (_, place) => place,
-    };
+    let place = if op == Op::CopyIn { of_a_device(place) } else { place };
     let inside = |offset: u64| (offset, bytes.min(size - offset));
     let (offset, bytes) = match place {
         Place::Base => inside(0),
         Place::Inside(part) => inside(size / 256 * u64::from(part) + size % 256 * u64::from(part) / 256),
         Place::Last => (size - 1, 1),
-        Place::OverEnd => (size - 1, bytes + 1),
+        Place::OverEnd => (size - bytes.min(size), bytes.min(size) + 1),
         Place::Behind => (size, bytes),
         // A buffer of that length cannot be had: only acquire is asked for it.
         Place::Wraps if op == Op::Acquire => (size / 2, u64::MAX),
@@ -339,6 +597,14 @@ fn on(op: Op, name: &str, size: u64, place: Place, bytes: u64, fill: u8) -> Step
         Place::Empty => (0, 0),
     };
     if op == Op::Free { Step { offset, ..step } } else { step.range(offset, bytes) }
+}
+
+/// What a device's own program does to its memory stays inside its allocation.
+fn of_a_device(place: Place) -> Place {
+    match place {
+        Place::OverEnd | Place::Behind | Place::Wraps | Place::Empty => Place::Base,
+        place => place,
+    }
 }
 
 /// a … z, then a1 … z1, and so on.

@@ -144,13 +144,118 @@ impl Ledger {
     }
 }
 
-/// The platform as a subject gets it.
+/// The platform as a subject sees it: what it may call.
+pub trait PlatformTable {
+    /// `rtMalloc`.
+    ///
+    /// # Errors
+    ///
+    /// The platform's, or an injected one.
+    fn alloc(&mut self, device: u32, bytes: u64, policy: PagePolicy) -> Result<DeviceAddr, SubjectError>;
+
+    /// `rtFree`.
+    ///
+    /// # Errors
+    ///
+    /// The platform's, or an injected one.
+    fn free(&mut self, base: DeviceAddr) -> Result<(), SubjectError>;
+
+    /// `halHostRegister`.
+    ///
+    /// # Errors
+    ///
+    /// The platform's, or an injected one.
+    fn register(&mut self, device: u32, base: DeviceAddr, bytes: u64) -> Result<HostAddr, SubjectError>;
+
+    /// `halHostUnregister`.
+    ///
+    /// # Errors
+    ///
+    /// The platform's, or an injected one.
+    fn unregister(&mut self, device: u32, base: DeviceAddr) -> Result<(), SubjectError>;
+
+    /// A copy to the device.
+    ///
+    /// # Errors
+    ///
+    /// The platform's, or an injected one.
+    fn copy_in(&mut self, to: DeviceAddr, from: &[u8]) -> Result<(), SubjectError>;
+
+    /// A copy from the device.
+    ///
+    /// # Errors
+    ///
+    /// The platform's, or an injected one.
+    fn copy_out(&mut self, from: DeviceAddr, into: &mut [u8]) -> Result<(), SubjectError>;
+
+    /// A store through a view.
+    ///
+    /// # Errors
+    ///
+    /// It would fault.
+    fn store(&mut self, view: HostAddr, from: &[u8]) -> Result<(), SubjectError>;
+
+    /// A load through a view.
+    ///
+    /// # Errors
+    ///
+    /// It would fault.
+    fn load(&mut self, view: HostAddr, into: &mut [u8]) -> Result<(), SubjectError>;
+
+    /// Takes the subject's lock. A subject that is built in has no other, so that the suite knows which thread waits.
+    fn enter(&mut self) {}
+
+    /// Gives the subject's lock back.
+    fn leave(&mut self) {}
+}
+
+/// Why a call of a subject is left in the middle: it unwinds out of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Endless {
+    /// It calls the platform on and on.
+    Calls,
+    /// It waits for a lock that it has itself.
+    Lock,
+    /// What it met is over.
+    Left,
+}
+
+impl Endless {
+    /// What is said of a subject that was left, or that panicked.
+    pub(crate) fn describe(payload: &(dyn std::any::Any + Send)) -> String {
+        match payload.downcast_ref::<Self>() {
+            Some(Self::Calls) => format!("does not return: it has made {CALLS_PER_STEP} calls of the platform"),
+            Some(Self::Lock) => "does not return: it waits for a lock that it has".to_owned(),
+            Some(Self::Left) => "does not return".to_owned(),
+            None => {
+                let text = payload.downcast_ref::<String>().map(String::as_str);
+                let text = text.or_else(|| payload.downcast_ref::<&str>().copied());
+                format!("panics: {}", text.unwrap_or("without a word"))
+            }
+        }
+    }
+}
+
+/// How many calls a subject may make in one step. Letting fifty allocations go takes a hundred.
+pub(crate) const CALLS_PER_STEP: usize = 1000;
+
+/// A fault that is to come.
+#[derive(Clone, Copy, Debug)]
+struct Planned {
+    fault: PlannedFault,
+    /// Whether every such call fails from there on.
+    lasting: bool,
+}
+
+/// The platform with a record of what is called.
 pub struct Recorder {
     platform: Box<dyn Platform>,
     ledger: Ledger,
     calls: Vec<CallRecord>,
     made: u64,
-    faults: Vec<PlannedFault>,
+    faults: Vec<Planned>,
+    /// Whether the subject has its lock.
+    locked: bool,
 }
 
 impl fmt::Debug for Recorder {
@@ -163,7 +268,7 @@ impl Recorder {
     /// A record of what happens on a platform from now on.
     #[must_use]
     pub fn new(platform: Box<dyn Platform>) -> Self {
-        Self { platform, ledger: Ledger::default(), calls: Vec::new(), made: 0, faults: Vec::new() }
+        Self { platform, ledger: Ledger::default(), calls: Vec::new(), made: 0, faults: Vec::new(), locked: false }
     }
 
     /// The platform, for calls of the suite's own: not recorded, and never made to fail.
@@ -189,9 +294,20 @@ impl Recorder {
         &self.ledger
     }
 
-    /// Makes a coming call of the subject's fail.
-    pub fn plan_fault(&mut self, fault: PlannedFault) {
-        self.faults.push(fault);
+    /// Makes a coming call of the subject's fail; a lasting one fails every such call from there on.
+    pub fn plan_fault(&mut self, fault: PlannedFault, lasting: bool) {
+        self.faults.push(Planned { fault, lasting });
+    }
+
+    /// Whether some coming call is to fail.
+    #[must_use]
+    pub fn awaits_a_fault(&self) -> bool {
+        !self.faults.is_empty()
+    }
+
+    /// The step is done: what lasted until then is over.
+    pub fn end_lasting_faults(&mut self) {
+        self.faults.retain(|planned| !planned.lasting);
     }
 
     /// How many calls there were so far.
@@ -205,54 +321,6 @@ impl Recorder {
         std::mem::take(&mut self.calls)
     }
 
-    /// `halMemAlloc`, for the subject.
-    ///
-    /// # Errors
-    ///
-    /// The platform's, or an injected one.
-    pub fn alloc(&mut self, device: u32, bytes: u64, policy: PagePolicy, via: Via) -> Result<DeviceAddr, SubjectError> {
-        self.record(CallKind::Alloc, SubjectCall::Alloc { device, bytes }, |platform| {
-            platform.alloc(device, bytes, policy, via)
-        })
-    }
-
-    /// `halMemFree`, for the subject.
-    ///
-    /// # Errors
-    ///
-    /// The platform's, or an injected one.
-    pub fn free(&mut self, base: DeviceAddr, via: Via) -> Result<(), SubjectError> {
-        let registered = self.ledger.overlapping(base, 1).is_some();
-        self.record(CallKind::Free, SubjectCall::Free { base, registered }, |platform| platform.free(base, via))
-    }
-
-    /// `halHostRegister`, for the subject.
-    ///
-    /// # Errors
-    ///
-    /// The platform's, or an injected one.
-    pub fn register(&mut self, device: u32, base: DeviceAddr, bytes: u64) -> Result<HostAddr, SubjectError> {
-        let call = RegisterCall { device, ..RegisterCall::view(base, bytes) };
-        let view = self.record(CallKind::Register, SubjectCall::Register { device, base, bytes }, |platform| {
-            platform.register(call)
-        })?;
-        self.ledger.0.insert(base, LedgerEntry { base, bytes, view, made: self.made });
-        Ok(view)
-    }
-
-    /// `halHostUnregister`, for the subject.
-    ///
-    /// # Errors
-    ///
-    /// The platform's, or an injected one.
-    pub fn unregister(&mut self, device: u32, base: DeviceAddr) -> Result<(), SubjectError> {
-        self.record(CallKind::Unregister, SubjectCall::Unregister { base }, |platform| {
-            platform.unregister(base, device)
-        })?;
-        self.ledger.0.remove(&base);
-        Ok(())
-    }
-
     fn record<T>(
         &mut self,
         kind: CallKind,
@@ -260,6 +328,7 @@ impl Recorder {
         work: impl FnOnce(&mut dyn Platform) -> Result<T, ErrorCode>,
     ) -> Result<T, SubjectError> {
         self.made += 1;
+        self.end_the_endless();
         let injected = self.strike(kind);
         let result = match injected {
             Some(error) => Err(error.into()),
@@ -269,9 +338,22 @@ impl Recorder {
         result.map_err(SubjectError::Platform)
     }
 
+    fn record_access(&mut self, view: HostAddr, bytes: usize) {
+        self.end_the_endless();
+        let call = SubjectCall::Access { view, bytes: bytes as u64 };
+        self.calls.push(CallRecord { call, error: None, injected: false });
+    }
+
+    /// A subject that calls on and on is left, in the middle of its call.
+    fn end_the_endless(&self) {
+        if self.calls.len() >= CALLS_PER_STEP {
+            std::panic::resume_unwind(Box::new(Endless::Calls));
+        }
+    }
+
     fn strike(&mut self, kind: CallKind) -> Option<DrvError> {
         let mut struck = None;
-        self.faults.retain_mut(|fault| {
+        self.faults.retain_mut(|Planned { fault, lasting }| {
             if fault.call != kind {
                 return true;
             }
@@ -279,53 +361,99 @@ impl Recorder {
             if fault.nth == 0 {
                 struck.get_or_insert(fault.error);
             }
-            fault.nth > 0
+            fault.nth > 0 || *lasting
         });
         struck
     }
 }
 
-impl hostview_cache::Platform for Recorder {
-    type Error = SubjectError;
-
-    fn register(&mut self, device: u32, base: u64, bytes: u64) -> Result<u64, SubjectError> {
-        Self::register(self, device, DeviceAddr::new(base), bytes).map(HostAddr::get)
+impl PlatformTable for Recorder {
+    fn alloc(&mut self, device: u32, bytes: u64, policy: PagePolicy) -> Result<DeviceAddr, SubjectError> {
+        self.record(CallKind::Alloc, SubjectCall::Alloc { device, bytes }, |platform| {
+            platform.alloc(device, bytes, policy, Via::Rt)
+        })
     }
 
-    fn unregister(&mut self, device: u32, base: u64) -> Result<(), SubjectError> {
-        Self::unregister(self, device, DeviceAddr::new(base))
+    fn free(&mut self, base: DeviceAddr) -> Result<(), SubjectError> {
+        let registered = self.ledger.overlapping(base, 1).is_some();
+        self.record(CallKind::Free, SubjectCall::Free { base, registered }, |platform| platform.free(base, Via::Rt))
     }
 
-    fn copy_in(&mut self, _device: u32, to: u64, from: &[u8]) -> Result<(), SubjectError> {
-        let address = DeviceAddr::new(to);
-        let call = SubjectCall::Copy { address, bytes: from.len() as u64 };
-        self.record(CallKind::CopyIn, call, |platform| platform.copy_in(address, from))
+    fn register(&mut self, device: u32, base: DeviceAddr, bytes: u64) -> Result<HostAddr, SubjectError> {
+        let call = RegisterCall { device, ..RegisterCall::view(base, bytes) };
+        let view = self.record(CallKind::Register, SubjectCall::Register { device, base, bytes }, |platform| {
+            platform.register(call)
+        })?;
+        self.ledger.0.insert(base, LedgerEntry { base, bytes, view, made: self.made });
+        Ok(view)
     }
 
-    fn copy_out(&mut self, _device: u32, from: u64, into: &mut [u8]) -> Result<(), SubjectError> {
-        let address = DeviceAddr::new(from);
-        let call = SubjectCall::Copy { address, bytes: into.len() as u64 };
-        self.record(CallKind::CopyOut, call, |platform| platform.copy_out(address, into))
+    fn unregister(&mut self, device: u32, base: DeviceAddr) -> Result<(), SubjectError> {
+        self.record(CallKind::Unregister, SubjectCall::Unregister { base }, |platform| {
+            platform.unregister(base, device)
+        })?;
+        self.ledger.0.remove(&base);
+        Ok(())
     }
 
-    fn store(&mut self, view: u64, from: &[u8]) -> Result<(), SubjectError> {
-        let view = HostAddr::new(view);
-        self.calls.push(CallRecord {
-            call: SubjectCall::Access { view, bytes: from.len() as u64 },
-            error: None,
-            injected: false,
-        });
+    fn copy_in(&mut self, to: DeviceAddr, from: &[u8]) -> Result<(), SubjectError> {
+        let call = SubjectCall::Copy { address: to, bytes: from.len() as u64 };
+        self.record(CallKind::CopyIn, call, |platform| platform.copy_in(to, from))
+    }
+
+    fn copy_out(&mut self, from: DeviceAddr, into: &mut [u8]) -> Result<(), SubjectError> {
+        let call = SubjectCall::Copy { address: from, bytes: into.len() as u64 };
+        self.record(CallKind::CopyOut, call, |platform| platform.copy_out(from, into))
+    }
+
+    fn store(&mut self, view: HostAddr, from: &[u8]) -> Result<(), SubjectError> {
+        self.record_access(view, from.len());
         self.platform.host_write(view, from).map_err(SubjectError::Fault)
     }
 
-    fn load(&mut self, view: u64, into: &mut [u8]) -> Result<(), SubjectError> {
-        let view = HostAddr::new(view);
-        self.calls.push(CallRecord {
-            call: SubjectCall::Access { view, bytes: into.len() as u64 },
-            error: None,
-            injected: false,
-        });
+    fn load(&mut self, view: HostAddr, into: &mut [u8]) -> Result<(), SubjectError> {
+        self.record_access(view, into.len());
         self.platform.host_read(view, into).map_err(SubjectError::Fault)
+    }
+
+    fn enter(&mut self) {
+        // A thread that waits for itself waits for ever.
+        if std::mem::replace(&mut self.locked, true) {
+            std::panic::resume_unwind(Box::new(Endless::Lock));
+        }
+    }
+
+    fn leave(&mut self) {
+        self.locked = false;
+    }
+}
+
+/// The same, as the reference cache asks for it.
+impl hostview_cache::Platform for dyn PlatformTable + '_ {
+    type Error = SubjectError;
+
+    fn register(&mut self, device: u32, base: u64, bytes: u64) -> Result<u64, SubjectError> {
+        PlatformTable::register(self, device, DeviceAddr::new(base), bytes).map(HostAddr::get)
+    }
+
+    fn unregister(&mut self, device: u32, base: u64) -> Result<(), SubjectError> {
+        PlatformTable::unregister(self, device, DeviceAddr::new(base))
+    }
+
+    fn copy_in(&mut self, _device: u32, to: u64, from: &[u8]) -> Result<(), SubjectError> {
+        PlatformTable::copy_in(self, DeviceAddr::new(to), from)
+    }
+
+    fn copy_out(&mut self, _device: u32, from: u64, into: &mut [u8]) -> Result<(), SubjectError> {
+        PlatformTable::copy_out(self, DeviceAddr::new(from), into)
+    }
+
+    fn store(&mut self, view: u64, from: &[u8]) -> Result<(), SubjectError> {
+        PlatformTable::store(self, HostAddr::new(view), from)
+    }
+
+    fn load(&mut self, view: u64, into: &mut [u8]) -> Result<(), SubjectError> {
+        PlatformTable::load(self, HostAddr::new(view), into)
     }
 
     fn mapped(&mut self, _held: Held) {}

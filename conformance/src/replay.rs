@@ -5,14 +5,15 @@ use std::path::{Path, PathBuf};
 use hostview_cache::Held;
 use hostview_sim::{ByteCount, CallKind, MemoryMode, Profile, ProfileError, VirtualTime, cost_of, resident_bytes};
 
-use crate::cache_run::CacheRun;
+use crate::cache_run::{CacheRun, Stepped};
 use crate::case::{self, Case, CaseError, Step, Through};
 use crate::driver_run::DriverRun;
 use crate::expect::Mismatch;
 use crate::library::LibrarySite;
 use crate::platform::{Loss, Platform, SimPlatform};
+use crate::sequence::afresh;
 use crate::site::{Hindrance, Site as _};
-use crate::subject::{self, UnknownSubject};
+use crate::subject::{self, SubjectChoice, UnknownSubject};
 
 /// Why files could not be replayed.
 #[derive(Debug, thiserror::Error)]
@@ -104,7 +105,7 @@ pub struct Prepared {
     /// The case.
     pub case: Case,
     profile: Profile,
-    subject: &'static subject::BuiltIn,
+    subject: SubjectChoice,
 }
 
 fn prepare_case(case: Case, place: &str) -> Result<Prepared, ReplayError> {
@@ -162,7 +163,9 @@ impl Prepared {
         match self.case.through {
             Through::Driver => self.run_driver(),
             Through::Cache => {
-                let (discord, mut run) = self.drive_cache(Box::new(self.platform()));
+                let run = CacheRun::new(Box::new(self.platform()), self.subject.make());
+                let run = run.with_threads(afresh(Box::new(self.maker()), self.subject.clone()));
+                let (discord, mut run) = self.drive_cache(run);
                 let usage = Usage {
                     total: run.platform().virtual_time().unwrap_or_default(),
                     unregister: VirtualTime::ZERO,
@@ -190,18 +193,20 @@ impl Prepared {
         let mut platform = site.fresh(&self.profile)?;
         let discord = match self.case.through {
             Through::Driver => self.drive(&mut *platform),
-            Through::Cache => self.drive_cache(platform).0,
+            Through::Cache => self.drive_cache(CacheRun::new(platform, self.subject.make())).0,
         };
         // What was cut short is no verdict on the case.
         if site.stopped() { Err(Hindrance(Loss::Stopped.to_string())) } else { Ok(discord) }
     }
 
     fn platform(&self) -> SimPlatform {
-        if self.case.bookkeeping {
-            SimPlatform::bookkeeping(&self.profile, "the case asks for it")
-        } else {
-            SimPlatform::new(&self.profile)
-        }
+        platform(&self.profile, self.case.bookkeeping)
+    }
+
+    /// Makes platforms like that.
+    fn maker(&self) -> impl Fn() -> Box<dyn Platform> + use<> {
+        let (profile, bookkeeping) = (self.profile.clone(), self.case.bookkeeping);
+        move || Box::new(platform(&profile, bookkeeping))
     }
 
     fn run_driver(&self) -> Ending {
@@ -243,12 +248,13 @@ impl Prepared {
     }
 
     /// Runs operations of the case's subject: what is not as it must be, and the run at its end.
-    fn drive_cache(&self, platform: Box<dyn Platform>) -> (Option<Discord>, CacheRun) {
-        let mut run = CacheRun::new(platform, self.subject.make());
+    fn drive_cache(&self, mut run: CacheRun) -> (Option<Discord>, CacheRun) {
         let expected = &self.case.expect_law_broken;
         let mut seen: Vec<&str> = Vec::new();
-        for (index, step) in self.case.steps.iter().enumerate() {
-            let (breaches, mismatch) = run.step(index, step);
+        let mut index = 0;
+        while index < self.case.steps.len() {
+            let Stepped { breaches, mismatch, taken, over } = run.step(index, &self.case.steps);
+            let at = index + taken - 1;
             let unexpected = breaches.iter().find(|breach| !expected.iter().any(|id| id == breach.law.0));
             // A law that breaks as it is said to may bring others with it: those are not what the case is about.
             let unexpected = unexpected.filter(|_| expected.is_empty());
@@ -260,8 +266,12 @@ impl Prepared {
             };
             if let Some((expected, came)) = came {
                 let log = run.last_words();
-                return (Some(Discord { step: Some(index), expected, came, log, heaps: None }), run);
+                return (Some(Discord { step: Some(at), expected, came, log, heaps: None }), run);
             }
+            if over {
+                break;
+            }
+            index += taken;
         }
         let missing = expected.iter().find(|id| !seen.contains(&id.as_str()));
         let discord = missing.map(|missing| Discord {
@@ -279,6 +289,10 @@ impl Prepared {
     pub fn step(&self, index: usize) -> &Step {
         &self.case.steps[index]
     }
+}
+
+fn platform(profile: &Profile, bookkeeping: bool) -> SimPlatform {
+    if bookkeeping { SimPlatform::bookkeeping(profile, "the case asks for it") } else { SimPlatform::new(profile) }
 }
 
 impl Usage {

@@ -109,9 +109,12 @@ fn plain_values(mut best: Vec<Step>, fails: &mut impl FnMut(&[Step]) -> bool) ->
 }
 
 /// Plainer forms of a step, the plainest last.
-const PLAINER: [fn(&Step) -> Step; 9] = [
+const PLAINER: [fn(&Step) -> Step; 12] = [
     |step| Step { fail: None, ..step.clone() },
     |step| Step { fail: step.fail.clone().map(|fail| Fail { nth: 1, ..fail }), ..step.clone() },
+    |step| Step { fail: step.fail.clone().map(|fail| Fail { lasting: false, ..fail }), ..step.clone() },
+    |step| Step { pause: None, ..step.clone() },
+    |step| Step { hold: false, ..step.clone() },
     |step| Step { device: 0, ..step.clone() },
     |step| Step { policy: hostview_sim::PagePolicy::HugeFirst, ..step.clone() },
     |step| sized(step, 2 << 20),

@@ -29,6 +29,11 @@ pub trait Site: Sync {
         self.fresh(profile)
     }
 
+    /// Platforms as `fresh` makes them, where the same calls always get the same answers; none elsewhere.
+    fn afresh(&self, _profile: &Profile) -> Option<Box<dyn Fn() -> Box<dyn Platform>>> {
+        None
+    }
+
     /// How many platforms may be at work at once.
     fn parallel(&self) -> usize;
 
@@ -55,6 +60,11 @@ pub struct Simulator;
 impl Site for Simulator {
     fn fresh(&self, profile: &Profile) -> Result<Box<dyn Platform>, Hindrance> {
         Ok(Box::new(SimPlatform::new(profile)))
+    }
+
+    fn afresh(&self, profile: &Profile) -> Option<Box<dyn Fn() -> Box<dyn Platform>>> {
+        let profile = profile.clone();
+        Some(Box::new(move || Box::new(SimPlatform::new(&profile))))
     }
 
     fn parallel(&self) -> usize {

@@ -6,7 +6,7 @@ use std::path::Path;
 use hostview_sim::config::{self, ConfigError};
 use serde::de::DeserializeOwned;
 
-use super::{Case, Op, Step, Through};
+use super::{Case, Op, Pause, Step, Through};
 use crate::code::ErrorCode;
 
 /// Why a case file was refused.
@@ -134,11 +134,26 @@ fn check(case: &Case, place: &str) -> Result<(), CaseError> {
 
 fn check_step<'a>(step: &'a Step, through: Through, names: &mut HashMap<&'a str, u64>) -> Result<(), String> {
     match (through, step.op) {
-        (Through::Driver, Op::Acquire | Op::Finalize) => {
+        (Through::Driver, Op::Acquire | Op::Release | Op::Finalize) => {
             return Err("is a cache's operation; write `through = \"cache\"`".to_owned());
         }
         (Through::Cache, Op::Register | Op::Unregister) => {
             return Err("is the driver's operation; write `through = \"driver\"`, or `acquire`".to_owned());
+        }
+        _ => {}
+    }
+    if step.hold && step.op != Op::Acquire {
+        return Err("has `hold`, and hands out nothing; `hold` goes with acquire".to_owned());
+    }
+    if through == Through::Driver && step.fail.as_ref().is_some_and(|fail| fail.lasting) {
+        return Err("has a `lasting` fault; a driver's step makes one call".to_owned());
+    }
+    match step.pause {
+        Some(_) if through == Through::Driver => {
+            return Err("has `pause`; write `through = \"cache\"`".to_owned());
+        }
+        Some(Pause::Before(0) | Pause::After(0)) => {
+            return Err("`pause` counts calls from 1".to_owned());
         }
         _ => {}
     }

@@ -38,6 +38,8 @@ pub enum Op {
     CopyOut,
     /// Asks the subject for a view.
     Acquire,
+    /// Says that the views of an allocation are no longer in use.
+    Release,
     /// Finalizes the subject.
     Finalize,
 }
@@ -56,6 +58,7 @@ impl Op {
             Self::CopyIn => "copy_in",
             Self::CopyOut => "copy_out",
             Self::Acquire => "acquire",
+            Self::Release => "release",
             Self::Finalize => "finalize",
         }
     }
@@ -104,10 +107,23 @@ pub struct Fail {
     pub nth: u32,
     /// The name of the error.
     pub error: String,
+    /// Every such call from there on fails, until the step is done.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub lasting: bool,
 }
 
 fn first() -> u32 {
     1
+}
+
+/// Where in its calls a step stands still, while the step behind it runs to its end in another thread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Pause {
+    /// Before its nth call of the platform.
+    Before(u32),
+    /// After its nth call of the platform.
+    After(u32),
 }
 
 /// What a cache reports to hold.
@@ -250,6 +266,12 @@ pub struct Step {
     /// A fault to inject first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fail: Option<Fail>,
+    /// The view that it acquires stays in use, until `release`, `free` or `finalize`.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub hold: bool,
+    /// It stands still there, and the step behind it runs meanwhile; for subjects that say they are thread-safe.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pause: Option<Pause>,
     /// What must come of it.
     #[serde(default, skip_serializing_if = "Expect::is_ok")]
     pub expect: Expect,
@@ -300,6 +322,8 @@ impl Step {
             read_only: false,
             flags: None,
             fail: None,
+            hold: false,
+            pause: None,
             expect: Expect::default(),
             code: None,
             address: None,

@@ -5,7 +5,7 @@ use hostview_sim::{PageKind, Profile};
 use super::{CheckOptions, DRAWN_FROM, ProfileChoice, drawn_from};
 use crate::case::{Case, Step, Through};
 use crate::laws::{Draw, DriverLaw, LawId, Trial};
-use crate::subject::BuiltIn;
+use crate::subject::SubjectChoice;
 
 /// The sequence of a D-law on a profile, as a case.
 ///
@@ -41,7 +41,7 @@ pub(super) fn case_of(
     choice: &ProfileChoice,
     profile: &Profile,
     law: LawId,
-    subject: Option<&BuiltIn>,
+    subject: Option<&SubjectChoice>,
     steps: Vec<Step>,
 ) -> Case {
     let statement = crate::laws::find(law.0).map_or("", |law| law.statement);
@@ -55,7 +55,7 @@ pub(super) fn case_of(
         source: format!("hostview check, seed {}", options.seed),
         profile: name,
         through: if subject.is_some() { Through::Cache } else { Through::Driver },
-        subject: subject.map(|subject| subject.name.to_owned()),
+        subject: subject.map(|subject| subject.argument().to_owned()),
         expect_law_broken: Vec::new(),
         seed: Some(options.seed),
         bookkeeping: false,

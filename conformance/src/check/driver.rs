@@ -185,6 +185,7 @@ fn failure(
         what,
         holding: Vec::new(),
         log: seen.log,
+        aftermath: None,
     }
 }
 

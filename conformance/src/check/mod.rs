@@ -13,12 +13,13 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
 use crate::cache_run::Tally;
 use crate::case::Case;
-use crate::generate::profiles;
+use crate::generate::{Drawn, profiles, sequences, uniform_sequences};
 use crate::laws::{LawId, driver_laws, view_laws};
 use crate::site::Site;
-use crate::subject::BuiltIn;
+use crate::subject::SubjectChoice;
 
 pub use cases::{law_as_case, overrides};
+pub(crate) use views::{first_failure, sequences_until_broken};
 
 /// A profile as a run names it.
 #[derive(Clone, Debug)]
@@ -104,7 +105,7 @@ pub struct CheckOptions {
     /// The profiles.
     pub profiles: Vec<ProfileChoice>,
     /// The subjects; none when only D-laws are asked for.
-    pub subjects: Vec<&'static BuiltIn>,
+    pub subjects: Vec<SubjectChoice>,
     /// These laws alone, when given.
     pub laws: Option<Vec<LawId>>,
     /// Sequences for each profile and subject.
@@ -113,6 +114,27 @@ pub struct CheckOptions {
     pub trials: u32,
     /// The seed of everything that is drawn.
     pub seed: u64,
+    /// How sequences are drawn.
+    pub generator: Generator,
+}
+
+/// How sequences for subjects are drawn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Generator {
+    /// Towards the edges, as the suite does.
+    #[default]
+    Suite,
+    /// Uniformly: what the suite's own way is measured against.
+    Uniform,
+}
+
+impl Generator {
+    fn strategy(self, threads: bool) -> BoxedStrategy<Vec<Drawn>> {
+        match self {
+            Self::Suite => sequences(threads).boxed(),
+            Self::Uniform => uniform_sequences().boxed(),
+        }
+    }
 }
 
 impl CheckOptions {
@@ -153,7 +175,7 @@ pub struct Row {
     /// The profile.
     pub profile: String,
     /// The subject; none for D-laws.
-    pub subject: Option<&'static str>,
+    pub subject: Option<String>,
     /// The laws, in the order of their ids.
     pub laws: Vec<LawResult>,
     /// How many sequences were run.
@@ -176,7 +198,7 @@ pub struct Failure {
     /// The profile, as a person calls it.
     pub shown: String,
     /// The subject; none for a D-law.
-    pub subject: Option<&'static str>,
+    pub subject: Option<String>,
     /// The step, from 0.
     pub step: usize,
     /// How it showed.
@@ -185,6 +207,8 @@ pub struct Failure {
     pub holding: Vec<String>,
     /// The driver's last line.
     pub log: Option<String>,
+    /// What comes of it: the bytes of whoever has the memory next.
+    pub aftermath: Option<String>,
 }
 
 /// What a run found.
@@ -210,7 +234,7 @@ type Slot = Mutex<Option<(Row, Vec<Failure>)>>;
 /// One row's worth of work.
 struct Job<'a> {
     profile: &'a ProfileChoice,
-    subject: Option<&'static BuiltIn>,
+    subject: Option<&'a SubjectChoice>,
 }
 
 /// Runs the suite on the platforms of a site; `progress` is told of each row that is done.

@@ -1,38 +1,23 @@
 //! V-laws: drawn sequences through a subject, every law watching.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use hostview_sim::{MemoryMode, Profile};
+use proptest::strategy::{Strategy as _, ValueTree as _};
 use proptest::test_runner::{TestCaseError, TestError};
 
 use super::cases::case_of;
 use super::{CheckOptions, Failure, LawResult, ProfileChoice, Row, Standing, rng, runner};
-use crate::cache_run::{Breach, CacheRun, Tally};
+use crate::cache_run::{Breach, Tally};
 use crate::case::Step;
-use crate::generate::{lower, sequences};
+use crate::generate::lower;
 use crate::laws::{EVERY_CALL_RETURNS, Law, LawId, Need, view_laws};
-use crate::platform::{Loss, Platform};
+use crate::platform::Loss;
+use crate::sequence::{SequenceResult, Setting};
 use crate::shrink::shrink;
 use crate::site::{Hindrance, Site};
-use crate::subject::BuiltIn;
-
-/// What a sequence through a subject came to.
-struct SequenceResult {
-    breach: Option<Breach>,
-    tallies: HashMap<LawId, Tally>,
-    log: Option<String>,
-    mode: MemoryMode,
-    lost: Option<Loss>,
-}
-
-fn run_sequence(platform: Box<dyn Platform>, subject: &BuiltIn, steps: &[Step], without: &[LawId]) -> SequenceResult {
-    let mut run = CacheRun::new(platform, subject.make()).without(without);
-    let breach = steps.iter().enumerate().find_map(|(index, step)| run.step(index, step).0.into_iter().next());
-    let log = run.last_words();
-    let (mode, lost) = (run.platform().memory_mode(), run.platform().lost());
-    SequenceResult { breach, tallies: run.tallies().clone(), log, mode, lost }
-}
+use crate::subject::SubjectChoice;
 
 /// A sequence that broke a law.
 #[derive(Clone, Debug)]
@@ -41,6 +26,7 @@ struct Broken {
     steps: Vec<Step>,
     breach: Breach,
     log: Option<String>,
+    aftermath: Option<String>,
     hung: bool,
 }
 
@@ -58,7 +44,7 @@ pub(super) fn check_subject(
     options: &CheckOptions,
     site: &dyn Site,
     choice: &ProfileChoice,
-    subject: &'static BuiltIn,
+    subject: &SubjectChoice,
 ) -> (Row, Vec<Failure>) {
     let unwanted = view_laws().iter().map(|law| law.law.id).filter(|law| !options.wants(*law));
     let mut without: Vec<LawId> = unwanted.collect();
@@ -94,7 +80,7 @@ pub(super) fn check_subject(
     });
     let row = Row {
         profile: choice.name().to_owned(),
-        subject: Some(subject.name),
+        subject: Some(subject.name().to_owned()),
         laws: results.collect(),
         sequences: judged.sequences,
         bookkeeping: judged.bookkeeping,
@@ -103,14 +89,16 @@ pub(super) fn check_subject(
 }
 
 /// Why a law was never checked.
-fn why_not(law: &Law, choice: &ProfileChoice, subject: &BuiltIn) -> Standing {
-    let info = subject.make().info();
+fn why_not(law: &Law, choice: &ProfileChoice, subject: &SubjectChoice) -> Standing {
+    let info = subject.info();
     let one_device = choice.profile().is_some_and(|profile| profile.device.count < 2);
     let not_applicable = |reason: &str| Standing::NotApplicable(reason.to_owned());
     if law.needs.contains(&Need::ThreadSafe) && !info.thread_safe {
         not_applicable("the subject does not say that it is thread-safe")
     } else if law.needs.contains(&Need::Budget) && info.budget.is_none() {
         not_applicable("the subject has no budget")
+    } else if law.needs.contains(&Need::Report) && !info.reports_held {
+        not_applicable("the subject does not report what it holds")
     } else if law.needs.contains(&Need::TwoDevices) && one_device {
         not_applicable("there is one device")
     } else {
@@ -118,36 +106,70 @@ fn why_not(law: &Law, choice: &ProfileChoice, subject: &BuiltIn) -> Standing {
     }
 }
 
+/// The first law that a subject breaks, and how many sequences were drawn until then.
+pub(crate) fn first_failure(
+    options: &CheckOptions,
+    site: &dyn Site,
+    choice: &ProfileChoice,
+    subject: &SubjectChoice,
+    without: &[LawId],
+) -> (Option<Failure>, u32) {
+    let mut judged = judge_sequences(options, site, choice, subject, without);
+    let broken = judged.broken.take();
+    let drawn = judged.sequences + u32::from(broken.is_some());
+    (broken.map(|broken| failure(options, site, choice, subject, broken, without)), drawn)
+}
+
+/// How many sequences are drawn until a subject breaks a law; none when it breaks none.
+pub(crate) fn sequences_until_broken(
+    options: &CheckOptions,
+    site: &dyn Site,
+    choice: &ProfileChoice,
+    subject: &SubjectChoice,
+) -> Option<u32> {
+    let threads = subject.info().thread_safe;
+    let strategy = (choice.strategy(), options.generator.strategy(threads));
+    let mut runner = runner(options.cases, rng(options.seed, &[choice.name(), subject.name()]));
+    (1..=options.cases).find(|_| {
+        let Ok(drawn) = strategy.new_tree(&mut runner) else { return false };
+        let (profile, drawn) = drawn.current();
+        let setting = Setting { site, profile: &profile, subject, without: &[] };
+        let steps = lower(&drawn, profile.device.count, threads);
+        setting.run_fresh(&steps).is_ok_and(|result| result.breach.is_some())
+    })
+}
+
 fn judge_sequences(
     options: &CheckOptions,
     site: &dyn Site,
     choice: &ProfileChoice,
-    subject: &'static BuiltIn,
+    subject: &SubjectChoice,
     without: &[LawId],
 ) -> Judged {
+    let threads = subject.info().thread_safe;
     let all: RefCell<Judged> = RefCell::default();
-    let mut runner = runner(options.cases, rng(options.seed, &[choice.name(), subject.name]));
-    let found = runner.run(&(choice.strategy(), sequences()), |(profile, drawn)| {
+    let mut runner = runner(options.cases, rng(options.seed, &[choice.name(), subject.name()]));
+    let found = runner.run(&(choice.strategy(), options.generator.strategy(threads)), |(profile, drawn)| {
         let mut judged = all.borrow_mut();
         let already = judged.broken.as_ref().map(|broken| (broken.breach.law, broken.hung));
         if matches!(already, Some((_, true))) || judged.hindrance.is_some() {
             return Ok(());
         }
-        let platform = match site.over() {
+        let steps = lower(&drawn, profile.device.count, threads);
+        let setting = Setting { site, profile: &profile, subject, without };
+        let result = match site.over() {
             Some(hindrance) => Err(hindrance),
             // Once a law broke, proptest shrinks: what came before must not show then.
-            None if already.is_some() => site.fresh(&profile),
-            None => site.clean(&profile),
+            None if already.is_some() => setting.run_fresh(&steps),
+            None => setting.run_clean(&steps),
         };
-        let platform = match platform {
-            Ok(platform) => platform,
+        let result = match result {
+            Ok(result) => result,
             Err(hindrance) => {
                 judged.hindrance = Some(hindrance);
                 return Ok(());
             }
         };
-        let steps = lower(&drawn, profile.device.count);
-        let result = run_sequence(platform, subject, &steps, without);
         if result.lost == Some(Loss::Stopped) {
             judged.hindrance = Some(Hindrance(Loss::Stopped.to_string()));
             return Ok(());
@@ -159,7 +181,7 @@ fn judge_sequences(
                 return Ok(());
             }
             let hung = matches!(result.lost, Some(Loss::Hung(_)));
-            judged.broken = Some(Broken { profile, steps, breach, log: result.log, hung });
+            judged.broken = Some(Broken { profile, steps, breach, log: result.log, aftermath: result.aftermath, hung });
             return Err(TestCaseError::fail(law.0));
         }
         if already.is_none() {
@@ -187,16 +209,17 @@ fn failure(
     options: &CheckOptions,
     site: &dyn Site,
     choice: &ProfileChoice,
-    subject: &'static BuiltIn,
+    subject: &SubjectChoice,
     broken: Broken,
     without: &[LawId],
 ) -> Failure {
-    let Broken { profile, mut steps, mut breach, mut log, hung } = broken;
+    let Broken { profile, mut steps, mut breach, mut log, mut aftermath, hung } = broken;
     let law = breach.law;
-    let run = |steps: &[Step]| -> Option<(Breach, Option<String>)> {
-        let platform = if site.over().is_none() { site.fresh(&profile).ok()? } else { return None };
-        let result = run_sequence(platform, subject, steps, without);
-        result.breach.filter(|breach| breach.law == law).map(|breach| (breach, result.log))
+    let setting = Setting { site, profile: &profile, subject, without };
+    let run = |steps: &[Step]| -> Option<SequenceResult> {
+        let result = if site.over().is_none() { setting.run_fresh(steps).ok()? } else { return None };
+        let same = result.breach.as_ref().is_some_and(|breach| breach.law == law);
+        same.then_some(result)
     };
     if hung {
         breach.what += " (as it was drawn: what hangs is not called again)";
@@ -204,8 +227,8 @@ fn failure(
         breach.what += " (seen once: the same sequence did not fail again)";
     } else {
         let shorter = shrink(steps.clone(), |candidate| run(candidate).is_some());
-        if let Some(found) = run(&shorter) {
-            (breach, log) = found;
+        if let Some(SequenceResult { breach: Some(found), log: words, aftermath: after, .. }) = run(&shorter) {
+            (breach, log, aftermath) = (found, words, after);
             steps = shorter;
         }
     }
@@ -216,10 +239,11 @@ fn failure(
         profile: choice.argument().to_owned(),
         stem: choice.file_stem(),
         shown: choice.shown(),
-        subject: Some(subject.name),
+        subject: Some(subject.name().to_owned()),
         step: breach.step,
         what: breach.what,
         holding: breach.holding,
         log,
+        aftermath,
     }
 }

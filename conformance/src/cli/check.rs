@@ -5,11 +5,11 @@ use std::path::PathBuf;
 
 use clap::Args;
 use hostview::case::{to_toml, write_atomically};
-use hostview::check::{CheckOptions, DRAWN, ProfileChoice, Report, check};
+use hostview::check::{CheckOptions, DRAWN, Generator, ProfileChoice, Report, check};
 use hostview::laws::{self, LawId};
 use hostview::report::{case_file_name, check_as_json, matrix, reasons, repeat_command, story, summary};
 use hostview::site::Simulator;
-use hostview::subject::{self, BUILT_IN};
+use hostview::subject::{self, BUILT_IN, SubjectChoice};
 use hostview_sim::Profile;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -26,8 +26,8 @@ pub(super) struct CheckArguments {
     #[arg(long, value_name = "NAME|FILE")]
     profile: Vec<String>,
 
-    /// A subject: cache or rebuild, or one that is broken on purpose (leaky, breaks-v02 to breaks-v14); cache and rebuild
-    /// when left out
+    /// A subject: cache, rebuild or shared, all three when left out; or one that is broken on purpose, as `hostview mutants`
+    /// lists them
     #[arg(long, value_name = "NAME")]
     subject: Vec<String>,
 
@@ -92,14 +92,14 @@ pub(super) fn run(arguments: &CheckArguments) -> Result<Exit, Wrong> {
 
 /// Writes the case of each failure; tells it in full where its law and subject come up first, and in a line elsewhere.
 fn tell_failures(options: &CheckOptions, report: &Report, arguments: &CheckArguments) -> Result<(), Wrong> {
-    let mut told: Vec<(LawId, Option<&str>)> = Vec::new();
+    let mut told: Vec<(LawId, Option<&String>)> = Vec::new();
     let mut elsewhere = String::new();
     for failure in &report.failures {
         let file = arguments.out.join(case_file_name(failure));
         write_atomically(&file, &to_toml(&failure.case))
             .map_err(|error| Wrong(format!("{}: cannot be written: {error}", file.display())))?;
         let (file, repeat) = (file.display().to_string(), repeat_command(options, failure));
-        let what = (failure.law, failure.subject);
+        let what = (failure.law, failure.subject.as_ref());
         if told.contains(&what) {
             elsewhere += &format!("  {} on {}: {file}\n", failure.law, failure.profile);
         } else {
@@ -123,7 +123,7 @@ fn options(arguments: &CheckArguments) -> Result<CheckOptions, Wrong> {
     let all: Vec<String> = Profile::shipped_names().map(str::to_owned).chain([DRAWN.to_owned()]).collect();
     let profiles = if arguments.profile.is_empty() { &all } else { &arguments.profile };
     let subjects = if arguments.subject.is_empty() {
-        BUILT_IN.iter().filter(|subject| subject.by_default).collect()
+        BUILT_IN.iter().filter(|subject| subject.by_default).map(SubjectChoice::BuiltIn).collect()
     } else {
         arguments.subject.iter().map(|name| subject::find(name)).collect::<Result<_, _>>()?
     };
@@ -142,6 +142,7 @@ fn options(arguments: &CheckArguments) -> Result<CheckOptions, Wrong> {
         cases: arguments.cases,
         trials: arguments.cases.div_ceil(4),
         seed: arguments.seed,
+        generator: Generator::default(),
     })
 }
 

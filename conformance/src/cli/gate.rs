@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use hostview::case::{Case, Through, to_toml};
-use hostview::check::{CheckOptions, ProfileChoice, Standing};
+use hostview::check::{CheckOptions, Generator, ProfileChoice, Standing};
 use hostview::cost::fit::fit;
 use hostview::cost::table::load;
 use hostview::gate::{Differing, Machine, Outcome, Verdict, gate, learn};
@@ -88,7 +88,7 @@ pub(super) fn run(arguments: &GateArguments) -> Result<Exit, Wrong> {
     let mut subjects = vec![subject::find(REFERENCE)?];
     for name in &arguments.subject {
         let found = subject::find(name)?;
-        if !subjects.iter().any(|known| known.name == found.name) {
+        if !subjects.iter().any(|known| known.name() == found.name()) {
             subjects.push(found);
         }
     }
@@ -116,6 +116,7 @@ pub(super) fn run(arguments: &GateArguments) -> Result<Exit, Wrong> {
         cases: arguments.cases,
         trials: arguments.trials,
         seed: arguments.seed,
+        generator: Generator::default(),
     };
     say(&header(&site, &machine, &devices, arguments.seed));
     let outcome = gate(&site, &machine.profile, &options, arguments.compare, &allowed, &|_| ());
@@ -194,7 +195,7 @@ fn tell_failures(site: &LibrarySite, outcome: &Outcome, arguments: &GateArgument
         let file = arguments.out.join(case_file_name(failure));
         write(&file, &to_toml(&failure.case))?;
         let mut again = format!("hostview gate {}", named(site));
-        if let Some(subject) = failure.subject.filter(|subject| *subject != REFERENCE) {
+        if let Some(subject) = failure.subject.as_ref().filter(|subject| *subject != REFERENCE) {
             again += &format!(" --subject {subject}");
         }
         again += &format!(" --cases {} --trials {} --seed {}", arguments.cases, arguments.trials, arguments.seed);

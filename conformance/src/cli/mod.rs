@@ -5,6 +5,7 @@ mod cost;
 mod gate;
 mod library;
 mod list;
+mod mutants;
 mod out;
 mod replay;
 mod sdk;
@@ -58,6 +59,7 @@ enum Command {
     Check(check::CheckArguments),
     Gate(gate::GateArguments),
     Replay(replay::ReplayArguments),
+    Mutants(mutants::MutantsArguments),
     Sweep(cost::SweepArguments),
     Fit(cost::FitArguments),
     Calibrate(cost::CalibrateArguments),
@@ -87,6 +89,7 @@ pub(crate) fn run() -> ExitCode {
         Some(Command::Gate(arguments)) => gate::run(&arguments),
         Some(Command::ServeLibrary) => library::run_serve(),
         Some(Command::Replay(arguments)) => replay::run(&arguments),
+        Some(Command::Mutants(arguments)) => mutants::run(&arguments),
         Some(Command::Sweep(arguments)) => cost::run_sweep(&arguments),
         Some(Command::Fit(arguments)) => cost::run_fit(&arguments),
         Some(Command::Calibrate(arguments)) => cost::run_calibrate(&arguments),

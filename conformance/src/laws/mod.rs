@@ -17,6 +17,7 @@ use crate::case::Step;
 
 pub use driver::{Draw, EVERY_CALL_RETURNS, driver_laws};
 pub use views::view_laws;
+pub(crate) use views::whose_bytes;
 
 /// A law's id. Ids are never reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -47,6 +48,8 @@ pub enum Need {
     ThreadSafe,
     /// A subject with a budget.
     Budget,
+    /// A subject that reports what it holds.
+    Report,
 }
 
 impl Need {
@@ -59,6 +62,7 @@ impl Need {
             Self::TwoDevices => "two devices",
             Self::ThreadSafe => "a subject that says it is thread-safe",
             Self::Budget => "a subject with a budget",
+            Self::Report => "a subject that reports what it holds",
         }
     }
 }
@@ -87,8 +91,8 @@ pub enum Verdict {
     Broken(String),
 }
 
-/// A V-law with its check; `None` from the check where the step says nothing about the law, and no check at all where the
-/// suite has none that any subject could meet yet.
+/// A V-law with its check; `None` from the check where the step says nothing about the law, and no check at all where it is
+/// not one step that shows it.
 #[derive(Debug)]
 pub struct ViewLaw {
     /// The law.

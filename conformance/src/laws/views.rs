@@ -2,10 +2,12 @@
 //!
 //! Each check looks at one step's evidence: what the subject did to the platform, what it answered, and what it reports.
 
-use hostview_sim::{ByteCount, HostAddr};
+use std::collections::BTreeMap;
+
+use hostview_sim::{ByteCount, DeviceAddr, HostAddr};
 
 use super::{Law, LawId, Need, Verdict, ViewLaw};
-use crate::cache_run::{Allocation, Bench, Evidence, Outcome};
+use crate::cache_run::{Allocation, Bench, Evidence, Model, Outcome, View};
 use crate::case::Op;
 use crate::recorder::{CallRecord, LedgerEntry, SubjectCall};
 use crate::subject::{Acquired, SubjectError};
@@ -14,7 +16,7 @@ const fn law(id: &'static str, statement: &'static str, source: &'static str, ne
     Law { id: LawId(id), statement, source, needs }
 }
 
-static VIEW_LAWS: [ViewLaw; 16] = [
+static VIEW_LAWS: [ViewLaw; 19] = [
     ViewLaw {
         law: law(
             "V01",
@@ -113,7 +115,7 @@ static VIEW_LAWS: [ViewLaw; 16] = [
             "The count the cache reports equals the registrations that the platform holds for it, and its bytes the sum of \
              those allocations' sizes as they were asked for.",
             "seed (constraint on the cache); hw-native-sys/simpler#2212",
-            &[],
+            &[Need::Report],
         ),
         check: Some(report_is_true),
     },
@@ -147,6 +149,7 @@ static VIEW_LAWS: [ViewLaw; 16] = [
             "driver source (registration races)",
             &[Need::ThreadSafe],
         ),
+        // Judged where two steps meet: see `CacheRun`.
         check: None,
     },
     ViewLaw {
@@ -156,7 +159,36 @@ static VIEW_LAWS: [ViewLaw; 16] = [
             "seed (argument 2)",
             &[Need::Budget],
         ),
-        check: None,
+        check: Some(within_budget),
+    },
+    ViewLaw {
+        law: law(
+            "V17",
+            "Every call returns: it does not crash, end the process, go on without end or wait for ever, and writes nothing \
+             to standard output.",
+            "hostview (what a subject's own process has to stand)",
+            &[],
+        ),
+        check: Some(every_call_returns),
+    },
+    ViewLaw {
+        law: law(
+            "V18",
+            "A view in use stays good: until it is released, freed or finalized, it shows its allocation.",
+            "hw-native-sys/simpler#2205 (one mapping for the life of the allocation)",
+            &[Need::Registration],
+        ),
+        check: Some(views_in_use_stay),
+    },
+    ViewLaw {
+        law: law(
+            "V19",
+            "What is allocated is served: an access to it succeeds, by a view or by device copies, and so does its free, unless \
+             the platform refuses.",
+            "hw-native-sys/simpler#2205 (the contract of acquire)",
+            &[],
+        ),
+        check: Some(live_memory_is_served),
     },
 ];
 
@@ -179,7 +211,7 @@ impl Evidence<'_> {
     }
 
     fn succeeded(&self) -> bool {
-        !matches!(self.outcome, Outcome::Failed(_))
+        !matches!(self.outcome, Outcome::Failed(_) | Outcome::NeverReturned(_))
     }
 
     fn changed_nothing(&self) -> bool {
@@ -189,6 +221,11 @@ impl Evidence<'_> {
     /// Whether the access was left to device copies.
     fn served_by_copies(&self) -> bool {
         *self.outcome == Outcome::DeviceCopies || self.calls.iter().any(is_copy)
+    }
+
+    /// Whether there is room for a view of an allocation, where there is a budget.
+    fn fits(&self, allocation: &Allocation) -> bool {
+        self.info.budget.is_none_or(|budget| self.held.0.bytes + allocation.bytes <= budget)
     }
 
     /// Whether anything is held or reported that was not before.
@@ -245,12 +282,15 @@ fn no_view_outlives(evidence: &Evidence<'_>, bench: &mut Bench<'_>) -> Option<Ve
                 allocation.name, entry.base
             ));
         }
-        for (view, bytes) in allocation.views.iter().rev().take(PROBED_VIEWS) {
-            if let Some(found) = readable_and_unowned(*view, *bytes, evidence, bench) {
-                return broken(format!(
-                    "the view of {} at {view} can still be read after its free succeeded; its first byte is {found:#04x}",
-                    allocation.name
-                ));
+        for view in allocation.views.iter().rev().take(PROBED_VIEWS) {
+            if let Some(found) = readable_and_unowned(view.at, view.bytes, evidence, bench) {
+                return broken(match whose_bytes(allocation, view, evidence.model, bench) {
+                    Some(whose) => whose,
+                    None => format!(
+                        "the view of {} at {} can still be read after its free succeeded; its first byte is {found:#04x}",
+                        allocation.name, view.at
+                    ),
+                });
             }
         }
         // What was never granted a view has nothing that could outlive it.
@@ -282,6 +322,26 @@ fn readable_and_unowned(view: HostAddr, bytes: u64, evidence: &Evidence<'_>, ben
         let readable = bench.recorder.platform().host_read(address, &mut byte).is_ok();
         (readable && !owned(address) && !shares_a_page(address, evidence, bench)).then_some(byte[0])
     })
+}
+
+/// What a stale view shows where somebody else has the memory now: both sides' bytes.
+pub(crate) fn whose_bytes(freed: &Allocation, view: &View, model: &Model, bench: &mut Bench<'_>) -> Option<String> {
+    let owner = &model.allocations[model.holder(view.of, 1)?];
+    let len = usize::try_from((owner.bytes - (view.of.get() - owner.base.get())).min(8)).ok()?;
+    let (mut shows, mut theirs) = (vec![0; len], vec![0; len]);
+    let platform = bench.recorder.platform();
+    platform.copy_out(view.of, &mut theirs).ok()?;
+    platform.host_read(view.at, &mut shows).ok()?;
+    let freed_at = freed.freed_at.map_or_else(String::new, |step| format!(" (freed at step {})", step + 1));
+    Some(format!(
+        "this view of `{}`{freed_at} now reads `{}`'s bytes: {} through the view at {}, {} by a device copy from {}",
+        freed.name,
+        owner.name,
+        shown(&shows),
+        view.at,
+        shown(&theirs),
+        view.of
+    ))
 }
 
 /// Registration works by whole pages: a byte behind somebody's registration, on its last page, can be read.
@@ -338,6 +398,7 @@ fn interior_is_base_plus_offset(evidence: &Evidence<'_>, bench: &mut Bench<'_>) 
             let Ok(Acquired::View(base)) = bench.subject.acquire(bench.recorder, allocation.base, 1) else {
                 return broken(format!("{} has a view at offset {offset}, and none of its base", allocation.name));
             };
+            bench.subject.release(bench.recorder, allocation.base);
             if base.get().checked_add(offset) != Some(view.get()) {
                 return broken(format!(
                     "the view of {} at offset {offset} is {view}; that of its base is {base}",
@@ -524,10 +585,12 @@ fn reuse_starts_afresh(evidence: &Evidence<'_>, _: &mut Bench<'_>) -> Option<Ver
             }
             HELD
         }
-        _ if !asked && !evidence.accessed_before && evidence.served_by_copies() => broken(format!(
-            "{} lies where a freed allocation lay, and is refused a view without asking the platform",
-            allocation.name
-        )),
+        _ if !asked && !evidence.accessed_before && evidence.served_by_copies() && evidence.fits(allocation) => {
+            broken(format!(
+                "{} lies where a freed allocation lay, and is refused a view without asking the platform",
+                allocation.name
+            ))
+        }
         _ if evidence.refused_by_platform() => Some(Verdict::Refused),
         _ => None,
     }
@@ -551,8 +614,15 @@ fn finalize_is_final(evidence: &Evidence<'_>, bench: &mut Bench<'_>) -> Option<V
     {
         return broken("finalize frees an allocation before every view is released".to_owned());
     }
-    let failed: Vec<_> =
-        evidence.calls.iter().filter(|record| is_unregister(record) && record.error.is_some()).collect();
+    // What failed and was tried again with success has not failed.
+    let failed: Vec<_> = evidence
+        .calls
+        .iter()
+        .filter(|record| match record.call {
+            SubjectCall::Unregister { base } => record.error.is_some() && evidence.ledger.1.at(base).is_some(),
+            _ => false,
+        })
+        .collect();
     if failed.is_empty() {
         if let Outcome::Failed(error) = evidence.outcome {
             return broken(format!("finalize fails ({error}), and no unregister failed"));
@@ -571,6 +641,9 @@ fn finalize_is_final(evidence: &Evidence<'_>, bench: &mut Bench<'_>) -> Option<V
                 evidence.ledger.1.len()
             ));
         }
+        return HELD;
+    }
+    if !evidence.info.finalize_reentrant {
         return HELD;
     }
     let again = bench.subject.finalize(bench.recorder);
@@ -600,6 +673,9 @@ fn bad_ranges_refused(evidence: &Evidence<'_>, _: &mut Bench<'_>) -> Option<Verd
 }
 
 fn report_is_true(evidence: &Evidence<'_>, _: &mut Bench<'_>) -> Option<Verdict> {
+    if !evidence.info.reports_held {
+        return None;
+    }
     let held = evidence.held.1;
     let count = evidence.ledger.1.len() as u64;
     let bytes: u64 = evidence.ledger.1.iter().map(|entry| entry.bytes).sum();
@@ -646,6 +722,15 @@ fn failed_allocation_changes_nothing(evidence: &Evidence<'_>, _: &mut Bench<'_>)
 }
 
 fn devices_apart(evidence: &Evidence<'_>, bench: &mut Bench<'_>) -> Option<Verdict> {
+    if evidence.step.op == Op::Alloc {
+        let elsewhere = evidence.calls.iter().find_map(|record| match record.call {
+            SubjectCall::Alloc { device, .. } if device != evidence.step.device => Some(device),
+            _ => None,
+        });
+        let asked = evidence.step.device;
+        return elsewhere
+            .and_then(|device| broken(format!("device {asked} is asked for, and device {device} allocates")));
+    }
     let two = evidence.model.allocations.iter().any(|other| other.live && other.device != 0)
         && evidence.model.allocations.iter().any(|other| other.live && other.device == 0);
     let allocation = evidence.about.filter(|_| two && evidence.is_access())?;
@@ -670,5 +755,85 @@ fn devices_apart(evidence: &Evidence<'_>, bench: &mut Bench<'_>) -> Option<Verdi
             Some(Verdict::Refused)
         }
         _ => None,
+    }
+}
+
+fn within_budget(evidence: &Evidence<'_>, _: &mut Bench<'_>) -> Option<Verdict> {
+    let budget = evidence.info.budget?;
+    let mut held: BTreeMap<DeviceAddr, u64> = evidence.ledger.0.iter().map(|entry| (entry.base, entry.bytes)).collect();
+    for record in evidence.calls.iter().filter(|record| record.error.is_none()) {
+        match record.call {
+            SubjectCall::Register { base, bytes, .. } => {
+                held.insert(base, bytes);
+            }
+            SubjectCall::Unregister { base } => {
+                held.remove(&base);
+                // What a free or finalize lets go is in use no more.
+                let in_use = evidence.model.allocations.iter().find(|other| {
+                    let own = evidence.about.is_some_and(|about| about.base == other.base);
+                    other.live && other.holds(base, 1) && !own && other.in_use().next().is_some()
+                });
+                if let Some(other) = in_use {
+                    return broken(format!("the view of {} is evicted while it is in use", other.name));
+                }
+            }
+            _ => {}
+        }
+        let bytes: u64 = held.values().sum();
+        if bytes > budget {
+            return broken(format!("{} are mapped, of a budget of {}", ByteCount(bytes), ByteCount(budget)));
+        }
+    }
+    if held.is_empty() { None } else { HELD }
+}
+
+fn every_call_returns(evidence: &Evidence<'_>, _: &mut Bench<'_>) -> Option<Verdict> {
+    if let Outcome::NeverReturned(what) = evidence.outcome {
+        return broken(format!("{} {what}", evidence.step.op.name()));
+    }
+    match &evidence.noise {
+        Some(noise) => broken(format!("{} writes to standard output: {noise:?}", evidence.step.op.name())),
+        None => HELD,
+    }
+}
+
+fn views_in_use_stay(evidence: &Evidence<'_>, bench: &mut Bench<'_>) -> Option<Verdict> {
+    let mut verdict = None;
+    for allocation in evidence.model.allocations.iter().filter(|allocation| allocation.live) {
+        for view in allocation.in_use() {
+            for at in [0, view.bytes - 1] {
+                let (mut seen, mut copied) = ([0], [0]);
+                let platform = bench.recorder.platform();
+                platform.copy_out(view.of.wrapping_add(at), &mut copied).ok()?;
+                match platform.host_read(view.at.wrapping_add(at), &mut seen) {
+                    Err(_) => return broken(format!("a view of {} that is in use cannot be read", allocation.name)),
+                    Ok(()) if seen != copied => {
+                        return broken(format!(
+                            "a view of {} that is in use shows {:#04x}; a device copy reads {:#04x}",
+                            allocation.name, seen[0], copied[0]
+                        ));
+                    }
+                    Ok(()) => verdict = HELD,
+                }
+            }
+        }
+    }
+    let refused = evidence.step.op == Op::Acquire && evidence.step.hold && evidence.refused_by_platform();
+    verdict.or(refused.then_some(Verdict::Refused))
+}
+
+fn live_memory_is_served(evidence: &Evidence<'_>, _: &mut Bench<'_>) -> Option<Verdict> {
+    let allocation = evidence.about.filter(|_| evidence.is_access() || evidence.step.op == Op::Free)?;
+    if evidence.is_access() && evidence.finalized {
+        return None;
+    }
+    match evidence.outcome {
+        Outcome::Failed(error) if evidence.calls.iter().all(|record| record.error.is_none()) => broken(format!(
+            "{} is allocated, the platform refuses nothing, and {} fails ({error})",
+            allocation.name,
+            evidence.step.op.name()
+        )),
+        Outcome::Failed(_) => None,
+        _ => HELD,
     }
 }

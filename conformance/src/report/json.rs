@@ -45,6 +45,7 @@ pub fn check_as_json(options: &CheckOptions, report: &Report) -> Value {
                 "statement": laws::find(failure.law.0).map(|law| law.statement),
                 "profile": failure.profile, "subject": failure.subject,
                 "step": failure.step + 1, "what": failure.what, "holding": failure.holding, "log": failure.log,
+                "aftermath": failure.aftermath,
                 "case": failure.case, "case_file": case_file_name(failure),
                 "repeat": repeat_command(options, failure),
             })

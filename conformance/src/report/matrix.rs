@@ -46,7 +46,7 @@ fn family(rows: &[&Row]) -> String {
     for row in rows {
         let mut cells = vec![row.profile.clone()];
         if with_subject {
-            cells.push(row.subject.unwrap_or("").to_owned());
+            cells.push(row.subject.clone().unwrap_or_default());
         }
         cells.push(row.laws.iter().map(|law| mark(&law.standing)).collect());
         let count = |wanted: fn(&Standing) -> bool| row.laws.iter().filter(|law| wanted(&law.standing)).count();
@@ -86,7 +86,8 @@ pub fn reasons(report: &Report) -> String {
     let mut rows: BTreeMap<(LawId, &str, &str), Vec<String>> = BTreeMap::new();
     let mut books: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for row in &report.rows {
-        let name = row.subject.map_or_else(|| row.profile.clone(), |subject| format!("{}/{subject}", row.profile));
+        let name =
+            row.subject.as_ref().map_or_else(|| row.profile.clone(), |subject| format!("{}/{subject}", row.profile));
         for law in &row.laws {
             let (word, reason) = match &law.standing {
                 Standing::NotApplicable(reason) => ("not applicable", reason),

@@ -10,7 +10,7 @@ use crate::laws;
 #[must_use]
 pub fn story(failure: &Failure, case_file: &str, repeat: &str) -> String {
     let statement = laws::find(failure.law.0).map_or("", |law| law.statement);
-    let subject = failure.subject.map_or_else(String::new, |subject| format!(" by `{subject}`"));
+    let subject = failure.subject.as_ref().map_or_else(String::new, |subject| format!(" by `{subject}`"));
     let mut text = format!("{} is broken{subject} on {}\n", failure.law, failure.shown);
     let _ = writeln!(text, "{}\n", wrapped(statement, "  ", "  "));
     let width = failure.case.steps.len().to_string().len();
@@ -19,6 +19,9 @@ pub fn story(failure: &Failure, case_file: &str, repeat: &str) -> String {
         let _ = writeln!(text, "  {:>width$}  {}{here}", index + 1, describe_step(step));
     }
     let _ = writeln!(text, "\n{}", wrapped(&failure.what, "  ", "  "));
+    if let Some(aftermath) = &failure.aftermath {
+        let _ = writeln!(text, "{}", wrapped(&format!("What comes of it: {aftermath}"), "  ", "  "));
+    }
     if failure.subject.is_some() {
         if failure.holding.is_empty() {
             let _ = writeln!(text, "  The platform held no registration then.");
@@ -41,7 +44,7 @@ pub fn story(failure: &Failure, case_file: &str, repeat: &str) -> String {
 #[must_use]
 pub fn case_file_name(failure: &Failure) -> String {
     let profile = &failure.stem;
-    match failure.subject {
+    match &failure.subject {
         Some(subject) => format!("{subject}-{profile}-{}.toml", failure.law),
         None => format!("{profile}-{}.toml", failure.law),
     }
@@ -51,7 +54,7 @@ pub fn case_file_name(failure: &Failure) -> String {
 #[must_use]
 pub fn repeat_command(options: &CheckOptions, failure: &Failure) -> String {
     let mut command = format!("hostview check --profile {}", failure.profile);
-    if let Some(subject) = failure.subject {
+    if let Some(subject) = &failure.case.subject {
         let _ = write!(command, " --subject {subject}");
     }
     let _ = write!(command, " --law {} --cases {} --seed {}", failure.law, options.cases, options.seed);

@@ -2,7 +2,7 @@
 
 use hostview_sim::ByteCount;
 
-use crate::case::{By, Op, Step, Via};
+use crate::case::{By, Op, Pause, Step, Via};
 
 /// A step in one line: `alloc a: 4 KiB, huge_first`.
 #[must_use]
@@ -25,7 +25,7 @@ pub fn describe_step(step: &Step) -> String {
             format!("alloc {name}: {}, {policy}", ByteCount(step.bytes.unwrap_or(0)))
         }
         Op::Finalize => "finalize".to_owned(),
-        Op::Free | Op::Unregister => format!("{} {place}", step.op.name()),
+        Op::Free | Op::Release | Op::Unregister => format!("{} {place}", step.op.name()),
         _ => format!("{} {range}", step.op.name()),
     };
     if let Some(fill) = step.fill {
@@ -51,8 +51,17 @@ pub fn describe_step(step: &Step) -> String {
     if let Some(flags) = step.flags {
         text += &format!(", flags {flags:#x}");
     }
+    if step.hold {
+        text += ", and hold the view";
+    }
+    match step.pause {
+        None => {}
+        Some(Pause::Before(nth)) => text += &format!(", paused before its call {nth}: meanwhile"),
+        Some(Pause::After(nth)) => text += &format!(", paused after its call {nth}: meanwhile"),
+    }
     if let Some(fail) = &step.fail {
         let which = match fail.nth {
+            nth if fail.lasting => format!("every {} from number {nth} on", fail.call),
             1 => format!("the next {}", fail.call),
             nth => format!("{} number {nth} from here", fail.call),
         };
@@ -95,7 +104,12 @@ mod tests {
         assert_eq!(describe_step(&alloc), "alloc a: 1 MiB + 1 B, huge_only, device 1");
         let write = Step { fill: Some(0x5a), ..Step::on(Op::Write, "a").range(64, 4096) };
         assert_eq!(describe_step(&write), "write a + 64 B, 4 KiB of 0x5a");
-        let fail = Fail { call: hostview_sim::CallKind::Unregister, nth: 1, error: "DRV_ERROR_BUSY".to_owned() };
+        let fail = Fail {
+            call: hostview_sim::CallKind::Unregister,
+            nth: 1,
+            error: "DRV_ERROR_BUSY".to_owned(),
+            lasting: false,
+        };
         let free = Step { fail: Some(fail), ..Step::on(Op::Free, "a") };
         assert_eq!(describe_step(&free), "free a   (the next unregister fails: DRV_ERROR_BUSY)");
         assert_eq!(hex_of(&[0x5a, 0x01]), "5a01");

@@ -1,7 +1,9 @@
 //! The subject: what the suite judges.
 
 mod cache;
-mod faulty;
+#[path = "../../subjects/mutants/mod.rs"]
+mod mutants;
+#[path = "../../subjects/rebuild.rs"]
 mod rebuild;
 
 use hostview_cache::{CacheError, Held, RangeError};
@@ -9,7 +11,9 @@ use hostview_sim::config::nearest;
 use hostview_sim::{DeviceAddr, Fault, HostAddr, PagePolicy};
 
 use crate::code::ErrorCode;
-use crate::recorder::Recorder;
+use crate::recorder::PlatformTable;
+
+pub use mutants::{Mutant, mutants};
 
 /// Why a subject did not do what it was asked.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -50,17 +54,35 @@ pub enum Acquired {
 }
 
 /// What a subject says of itself.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SubjectInfo {
     /// Whether its calls may come from several threads at once.
     pub thread_safe: bool,
     /// The bytes that it may hold mapped, when it has a budget.
     pub budget: Option<u64>,
+    /// Whether finalize may be called again.
+    pub finalize_reentrant: bool,
+    /// Whether it reports what it holds.
+    pub reports_held: bool,
+    /// Whether it locks by [`PlatformTable::enter`], so that the suite knows which thread waits.
+    pub locks_by_the_suite: bool,
+}
+
+impl Default for SubjectInfo {
+    fn default() -> Self {
+        Self {
+            thread_safe: false,
+            budget: None,
+            finalize_reentrant: true,
+            reports_held: true,
+            locks_by_the_suite: false,
+        }
+    }
 }
 
 /// A view cache as the suite drives it. It owns allocation too, as the caches in the field do: what must come before what
 /// is half of what is judged.
-pub trait Subject {
+pub trait Subject: Send {
     /// What it says of itself.
     fn info(&self) -> SubjectInfo {
         SubjectInfo::default()
@@ -73,7 +95,7 @@ pub trait Subject {
     /// The platform's error, or a refusal.
     fn alloc(
         &mut self,
-        platform: &mut Recorder,
+        platform: &mut dyn PlatformTable,
         device: u32,
         bytes: u64,
         policy: PagePolicy,
@@ -84,31 +106,52 @@ pub trait Subject {
     /// # Errors
     ///
     /// A refusal for what is no live base, or the platform's error; then the allocation lives on.
-    fn free(&mut self, platform: &mut Recorder, address: DeviceAddr) -> Result<(), SubjectError>;
+    fn free(&mut self, platform: &mut dyn PlatformTable, address: DeviceAddr) -> Result<(), SubjectError>;
 
     /// A view of a range.
     ///
     /// # Errors
     ///
     /// A refusal for what is no part of a live allocation, and after finalize.
-    fn acquire(&mut self, platform: &mut Recorder, address: DeviceAddr, bytes: u64) -> Result<Acquired, SubjectError>;
+    fn acquire(
+        &mut self,
+        platform: &mut dyn PlatformTable,
+        address: DeviceAddr,
+        bytes: u64,
+    ) -> Result<Acquired, SubjectError>;
 
-    /// The suite is done with the view of the last acquire.
-    fn end_access(&mut self, _platform: &mut Recorder) {}
+    /// The views of the allocation that holds this address are no longer in use.
+    fn release(&mut self, _platform: &mut dyn PlatformTable, _address: DeviceAddr) {}
+
+    /// What it wrote to standard output since the last time, where that can be seen.
+    fn noise(&mut self) -> Option<String> {
+        None
+    }
+
+    /// The same subject, for use from another thread; none where it is not made for that.
+    fn twin(&self) -> Option<Box<dyn Subject>> {
+        None
+    }
 
     /// Reads a range, by view or by device copy.
     ///
     /// # Errors
     ///
     /// As acquire, and the copy's own.
-    fn read(&mut self, platform: &mut Recorder, address: DeviceAddr, into: &mut [u8]) -> Result<(), SubjectError>;
+    fn read(
+        &mut self,
+        platform: &mut dyn PlatformTable,
+        address: DeviceAddr,
+        into: &mut [u8],
+    ) -> Result<(), SubjectError>;
 
     /// Writes a range, by view or by device copy.
     ///
     /// # Errors
     ///
     /// As acquire, and the copy's own.
-    fn write(&mut self, platform: &mut Recorder, address: DeviceAddr, from: &[u8]) -> Result<(), SubjectError>;
+    fn write(&mut self, platform: &mut dyn PlatformTable, address: DeviceAddr, from: &[u8])
+    -> Result<(), SubjectError>;
 
     /// What it holds mapped, by its own count.
     fn held(&self) -> Held;
@@ -118,7 +161,7 @@ pub trait Subject {
     /// # Errors
     ///
     /// The platform refused to unregister; what could not be dropped is still held.
-    fn finalize(&mut self, platform: &mut Recorder) -> Result<(), SubjectError>;
+    fn finalize(&mut self, platform: &mut dyn PlatformTable) -> Result<(), SubjectError>;
 }
 
 /// A subject that is built in.
@@ -141,48 +184,27 @@ impl BuiltIn {
     }
 }
 
-macro_rules! faulty {
-    ($($name:literal: $fault:ident, $summary:literal;)*) => {
-        /// The subjects that are built in.
-        pub static BUILT_IN: &[BuiltIn] = &[
-            BuiltIn {
-                name: "cache",
-                summary: "the reference cache: one view per allocation, from its first access to its free",
-                by_default: true,
-                make: || Box::<cache::CacheSubject>::default(),
-            },
-            BuiltIn {
-                name: "rebuild",
-                summary: "a view per access, nothing kept: correct by construction, and dear",
-                by_default: true,
-                make: || Box::<rebuild::Rebuild>::default(),
-            },
-            $(BuiltIn {
-                name: $name,
-                summary: concat!("broken: ", $summary),
-                by_default: false,
-                make: || Box::new(faulty::Faulty::new(faulty::Fault::$fault)),
-            },)*
-        ];
-    };
-}
-
-faulty! {
-    "leaky": ForgetsToUnregister, "a free drops the record and forgets to unregister";
-    "breaks-v02": IgnoresFailedUnregister, "a failed unregister is ignored, and the memory freed";
-    "breaks-v03": OffsetsByThePage, "an interior address gets the view of its page";
-    "breaks-v04": LosesWrites, "a write through a view is lost";
-    "breaks-v05": RegistersTheRange, "the range that was asked for is registered, not the allocation";
-    "breaks-v06": RegistersUnasked, "every allocation is registered at once";
-    "breaks-v07": FailsOnRefusal, "a refused registration fails the access";
-    "breaks-v08": RemembersRefusals, "a refusal is remembered for the address, whoever has it";
-    "breaks-v09": HandsOutAfterFinalize, "finalize leaves the door open";
-    "breaks-v10": ServesPastTheEnd, "only the first byte of a range is checked";
-    "breaks-v11": CountsTwice, "every acquire counts";
-    "breaks-v12": FreesInterior, "a free of an interior address frees the allocation around it";
-    "breaks-v13": HidesAllocationFailure, "a failed allocation is reported as the one before";
-    "breaks-v14": IgnoresTheDevice, "everything is registered for device 0";
-}
+/// The subjects that are built in, without the mutants.
+pub static BUILT_IN: [BuiltIn; 3] = [
+    BuiltIn {
+        name: "cache",
+        summary: "the reference cache: one view per allocation, from its first access to its free",
+        by_default: true,
+        make: || Box::<cache::CacheSubject>::default(),
+    },
+    BuiltIn {
+        name: "rebuild",
+        summary: "a view per access, nothing kept: correct by construction, and dear",
+        by_default: true,
+        make: || Box::<rebuild::Rebuild>::default(),
+    },
+    BuiltIn {
+        name: "shared",
+        summary: "for several threads at once, with a budget of 2 MiB: what the mutants are mutants of",
+        by_default: true,
+        make: || Box::new(mutants::sound()),
+    },
+];
 
 /// The reference subject's name.
 pub const REFERENCE: &str = "cache";
@@ -195,16 +217,62 @@ pub struct UnknownSubject {
     mend: String,
 }
 
-/// The subject of this name.
+/// The subject of this name: a built-in one, or a mutant.
 ///
 /// # Errors
 ///
 /// There is none; the nearest is named.
-pub fn find(name: &str) -> Result<&'static BuiltIn, UnknownSubject> {
-    BUILT_IN.iter().find(|subject| subject.name == name).ok_or_else(|| {
-        let names: Vec<&str> = BUILT_IN.iter().map(|subject| subject.name).collect();
-        let mend = nearest(name, names.iter().copied())
-            .map_or_else(|| format!("built in are {}", names.join(", ")), |near| format!("did you mean `{near}`?"));
+pub fn find(name: &str) -> Result<SubjectChoice, UnknownSubject> {
+    let built_in = BUILT_IN.iter().find(|subject| subject.name == name).map(SubjectChoice::BuiltIn);
+    let mutant = || mutants().iter().copied().find(|mutant| mutant.name == name).map(SubjectChoice::Mutant);
+    built_in.or_else(mutant).ok_or_else(|| {
+        let names = || BUILT_IN.iter().map(|subject| subject.name);
+        let all = names().chain(mutants().iter().map(|mutant| mutant.name));
+        let mend = nearest(name, all).map_or_else(
+            || format!("built in are {}, and the mutants", names().collect::<Vec<_>>().join(", ")),
+            |near| format!("did you mean `{near}`?"),
+        );
         UnknownSubject { name: name.to_owned(), mend }
     })
+}
+
+/// A subject that was chosen.
+#[derive(Clone, Debug)]
+pub enum SubjectChoice {
+    /// A built-in one.
+    BuiltIn(&'static BuiltIn),
+    /// A built-in one with a fault planted.
+    Mutant(&'static Mutant),
+}
+
+impl SubjectChoice {
+    /// Its name in reports.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Self::BuiltIn(subject) => subject.name,
+            Self::Mutant(mutant) => mutant.name,
+        }
+    }
+
+    /// What the command line calls it.
+    #[must_use]
+    pub fn argument(&self) -> &str {
+        self.name()
+    }
+
+    /// What it says of itself.
+    #[must_use]
+    pub fn info(&self) -> SubjectInfo {
+        self.make().info()
+    }
+
+    /// A fresh one.
+    #[must_use]
+    pub fn make(&self) -> Box<dyn Subject> {
+        match self {
+            Self::BuiltIn(subject) => subject.make(),
+            Self::Mutant(mutant) => mutant.make(),
+        }
+    }
 }

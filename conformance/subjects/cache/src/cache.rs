@@ -117,7 +117,7 @@ impl ViewCache {
     /// # Errors
     ///
     /// The range is null, empty, wrapping, untracked or overruns its allocation; nothing after finalize.
-    pub fn acquire<P: Platform>(
+    pub fn acquire<P: Platform + ?Sized>(
         &mut self,
         platform: &mut P,
         address: u64,
@@ -143,7 +143,7 @@ impl ViewCache {
     /// # Errors
     ///
     /// As [`ViewCache::acquire`], and the copy's own.
-    pub fn read<P: Platform>(
+    pub fn read<P: Platform + ?Sized>(
         &mut self,
         platform: &mut P,
         address: u64,
@@ -163,7 +163,7 @@ impl ViewCache {
     /// # Errors
     ///
     /// As [`ViewCache::acquire`], and the copy's own.
-    pub fn write<P: Platform>(
+    pub fn write<P: Platform + ?Sized>(
         &mut self,
         platform: &mut P,
         address: u64,
@@ -188,7 +188,7 @@ impl ViewCache {
     ///
     /// The address is no base of a tracked allocation. The platform refused to unregister: the record stays and `free` is
     /// not called. `free` failed: the allocation stays tracked, without a view.
-    pub fn release<P: Platform>(
+    pub fn release<P: Platform + ?Sized>(
         &mut self,
         platform: &mut P,
         base: u64,
@@ -206,7 +206,7 @@ impl ViewCache {
     /// # Errors
     ///
     /// The first refusal of the platform; the other views are dropped all the same.
-    pub fn finalize<P: Platform>(&mut self, platform: &mut P) -> Result<(), CacheError<P::Error>> {
+    pub fn finalize<P: Platform + ?Sized>(&mut self, platform: &mut P) -> Result<(), CacheError<P::Error>> {
         self.finalized = true;
         let mut first = Ok(());
         for (range, entry) in self.allocations.iter_mut() {
@@ -223,7 +223,12 @@ impl ViewCache {
     }
 }
 
-fn drop_view<P: Platform>(platform: &mut P, range: Range, entry: &mut Entry, held: &mut Held) -> Result<(), P::Error> {
+fn drop_view<P: Platform + ?Sized>(
+    platform: &mut P,
+    range: Range,
+    entry: &mut Entry,
+    held: &mut Held,
+) -> Result<(), P::Error> {
     if entry.view.is_some() {
         platform.unregister(entry.device, range.base)?;
         entry.view = None;

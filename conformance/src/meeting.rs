@@ -1,0 +1,366 @@
+//! Two calls of a subject at once, each in a thread of its own.
+//!
+//! The threads never run side by side: one of them stands still while the other runs, and which one that is a [`Pause`] says,
+//! so that the same pause gives the same history. The suite's own thread makes every call of the platform for them, and
+//! knows of the lock of [`PlatformTable::enter`]. A subject with locks of its own is given a moment instead: what does not
+//! come back within it waits for the other thread, and both are let go on.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::Scope;
+use std::time::Duration;
+
+use hostview_sim::{DeviceAddr, HostAddr, PagePolicy};
+
+use crate::cache_run::Outcome;
+use crate::case::Pause;
+use crate::recorder::{Endless, PlatformTable, Recorder};
+use crate::subject::{Subject, SubjectError};
+
+/// How long a thread of a subject with its own locks may be silent before it is taken to wait for the other.
+const PATIENCE: Duration = Duration::from_millis(10);
+
+/// A call of a subject.
+pub(crate) type Work<'a> = Box<dyn FnOnce(&mut dyn Subject, &mut dyn PlatformTable) -> Outcome + Send + 'a>;
+
+/// What came of a meeting.
+#[derive(Debug)]
+pub(crate) enum Met {
+    /// The first call was done before it came to its pause; the second was not made.
+    Alone(Outcome),
+    /// Both were made.
+    Both([Outcome; 2]),
+    /// They did not come to an end, for this reason.
+    Never(String),
+}
+
+/// What a thread asks of the platform.
+#[derive(Debug)]
+enum Wish {
+    Alloc { device: u32, bytes: u64, policy: PagePolicy },
+    Free { base: DeviceAddr },
+    Register { device: u32, base: DeviceAddr, bytes: u64 },
+    Unregister { device: u32, base: DeviceAddr },
+    CopyIn { to: DeviceAddr, from: Vec<u8> },
+    CopyOut { from: DeviceAddr, len: usize },
+    Store { view: HostAddr, from: Vec<u8> },
+    Load { view: HostAddr, len: usize },
+    Enter,
+    Leave,
+}
+
+/// What it is answered.
+#[derive(Debug)]
+enum Answer {
+    Device(Result<DeviceAddr, SubjectError>),
+    Host(Result<HostAddr, SubjectError>),
+    Done(Result<(), SubjectError>),
+    Bytes(Result<Vec<u8>, SubjectError>),
+}
+
+/// What a thread says.
+#[derive(Debug)]
+enum News {
+    Asks(usize, Wish),
+    Ends(usize, Outcome),
+}
+
+/// The platform as a thread sees it.
+struct Relay {
+    who: usize,
+    news: Sender<News>,
+    answers: Receiver<Answer>,
+}
+
+impl Relay {
+    fn ask(&self, wish: Wish) -> Answer {
+        let sent = self.news.send(News::Asks(self.who, wish));
+        match sent.ok().and_then(|()| self.answers.recv().ok()) {
+            Some(answer) => answer,
+            // The meeting is over, and this thread not at its end.
+            None => resume_unwind(Box::new(Endless::Left)),
+        }
+    }
+
+    fn done(&self, wish: Wish) -> Result<(), SubjectError> {
+        match self.ask(wish) {
+            Answer::Done(done) => done,
+            other => unreachable!("{other:?} for an act"),
+        }
+    }
+
+    fn bytes(&self, wish: Wish, into: &mut [u8]) -> Result<(), SubjectError> {
+        match self.ask(wish) {
+            Answer::Bytes(bytes) => bytes.map(|bytes| into.copy_from_slice(&bytes)),
+            other => unreachable!("{other:?} for bytes"),
+        }
+    }
+}
+
+impl PlatformTable for Relay {
+    fn alloc(&mut self, device: u32, bytes: u64, policy: PagePolicy) -> Result<DeviceAddr, SubjectError> {
+        match self.ask(Wish::Alloc { device, bytes, policy }) {
+            Answer::Device(base) => base,
+            other => unreachable!("{other:?} for an allocation"),
+        }
+    }
+
+    fn free(&mut self, base: DeviceAddr) -> Result<(), SubjectError> {
+        self.done(Wish::Free { base })
+    }
+
+    fn register(&mut self, device: u32, base: DeviceAddr, bytes: u64) -> Result<HostAddr, SubjectError> {
+        match self.ask(Wish::Register { device, base, bytes }) {
+            Answer::Host(view) => view,
+            other => unreachable!("{other:?} for a registration"),
+        }
+    }
+
+    fn unregister(&mut self, device: u32, base: DeviceAddr) -> Result<(), SubjectError> {
+        self.done(Wish::Unregister { device, base })
+    }
+
+    fn copy_in(&mut self, to: DeviceAddr, from: &[u8]) -> Result<(), SubjectError> {
+        self.done(Wish::CopyIn { to, from: from.to_vec() })
+    }
+
+    fn copy_out(&mut self, from: DeviceAddr, into: &mut [u8]) -> Result<(), SubjectError> {
+        self.bytes(Wish::CopyOut { from, len: into.len() }, into)
+    }
+
+    fn store(&mut self, view: HostAddr, from: &[u8]) -> Result<(), SubjectError> {
+        self.done(Wish::Store { view, from: from.to_vec() })
+    }
+
+    fn load(&mut self, view: HostAddr, into: &mut [u8]) -> Result<(), SubjectError> {
+        self.bytes(Wish::Load { view, len: into.len() }, into)
+    }
+
+    fn enter(&mut self) {
+        self.ask(Wish::Enter);
+    }
+
+    fn leave(&mut self) {
+        self.ask(Wish::Leave);
+    }
+}
+
+/// Makes two calls of a subject, the second while the first stands still.
+pub(crate) fn meet(
+    recorder: &mut Recorder,
+    subject: &mut dyn Subject,
+    [first, second]: [Work<'_>; 2],
+    pause: Pause,
+) -> Met {
+    let patience = (!subject.info().locks_by_the_suite).then_some(PATIENCE);
+    let (Some(one), Some(other)) = (subject.twin(), subject.twin()) else {
+        return Met::Alone(first(subject, recorder));
+    };
+    std::thread::scope(|scope| {
+        let (sender, news) = channel();
+        let mut host = Host {
+            recorder,
+            news,
+            patience,
+            pause: Some(pause),
+            calls: 0,
+            lock: None,
+            threads: [const { Thread::NotStarted }; 2],
+            answers: [None, None],
+        };
+        host.answers[0] = Some(start(scope, 0, sender.clone(), one, first));
+        host.threads[0] = Thread::Runs;
+        let mut second = Some((other, second));
+        host.run(|| second.take().map(|(other, second)| start(scope, 1, sender.clone(), other, second)))
+    })
+}
+
+fn start<'scope, 'env: 'scope>(
+    scope: &'scope Scope<'scope, 'env>,
+    who: usize,
+    news: Sender<News>,
+    mut subject: Box<dyn Subject>,
+    work: Work<'env>,
+) -> Sender<Answer> {
+    let (answer, answers) = channel();
+    scope.spawn(move || {
+        let mut relay = Relay { who, news: news.clone(), answers };
+        let outcome = catch_unwind(AssertUnwindSafe(|| work(&mut *subject, &mut relay)));
+        let outcome = outcome.unwrap_or_else(|payload| Outcome::NeverReturned(Endless::describe(&*payload)));
+        let _ = news.send(News::Ends(who, outcome));
+    });
+    answer
+}
+
+/// Where a thread is.
+enum Thread {
+    NotStarted,
+    /// It runs, and will be heard of.
+    Runs,
+    /// It stands still before a call.
+    Before(Wish),
+    /// It stands still after a call, whose answer this is.
+    After(Answer),
+    /// It waits for the lock.
+    Waits,
+    /// Its call returned.
+    Ended(Outcome),
+}
+
+/// The suite's thread.
+struct Host<'a> {
+    recorder: &'a mut Recorder,
+    news: Receiver<News>,
+    patience: Option<Duration>,
+    pause: Option<Pause>,
+    /// How many calls of the platform the first thread asked for.
+    calls: u32,
+    /// Who has the subject's lock.
+    lock: Option<usize>,
+    threads: [Thread; 2],
+    answers: [Option<Sender<Answer>>; 2],
+}
+
+impl Host<'_> {
+    fn run(mut self, mut begin: impl FnMut() -> Option<Sender<Answer>>) -> Met {
+        let met = loop {
+            let heard = match self.patience.filter(|_| self.may_be_waiting()) {
+                Some(patience) => self.news.recv_timeout(patience),
+                None => self.news.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            };
+            let on = match heard {
+                Ok(News::Ends(who, Outcome::NeverReturned(why))) => break Met::Never(format!("{}{why}", name(who))),
+                Ok(News::Ends(0, outcome)) if matches!(self.threads[1], Thread::NotStarted) => {
+                    break Met::Alone(outcome);
+                }
+                Ok(News::Ends(who, outcome)) => {
+                    self.threads[who] = Thread::Ended(outcome);
+                    1 - who
+                }
+                Ok(News::Asks(who, wish)) => match self.serve(who, wish) {
+                    Ok(true) => continue,
+                    Ok(false) => 1 - who,
+                    Err(why) => break Met::Never(format!("{}{why}", name(who))),
+                },
+                // The second thread waits for what the first one has.
+                Err(RecvTimeoutError::Timeout) => 0,
+                Err(RecvTimeoutError::Disconnected) => break Met::Never("both threads are gone".to_owned()),
+            };
+            if let [Thread::Ended(first), Thread::Ended(second)] = &self.threads {
+                break Met::Both([first.clone(), second.clone()]);
+            }
+            if matches!(self.threads[on], Thread::NotStarted) {
+                self.answers[1] = begin();
+                self.threads[1] = Thread::Runs;
+            } else if !self.resume(on) {
+                break Met::Never("each of two threads waits for the other".to_owned());
+            }
+        };
+        // Whoever still asks is told that nobody is there.
+        self.answers = [None, None];
+        met
+    }
+
+    /// Whether the second thread may be waiting for a lock that the suite knows nothing of.
+    fn may_be_waiting(&self) -> bool {
+        matches!(self.threads[1], Thread::Runs) && matches!(self.threads[0], Thread::Before(_) | Thread::After(_))
+    }
+
+    /// Does what a thread asks for. Whether it goes on; the other is to, where not.
+    fn serve(&mut self, who: usize, wish: Wish) -> Result<bool, String> {
+        match wish {
+            Wish::Enter => {
+                if self.lock.is_some() {
+                    self.threads[who] = Thread::Waits;
+                    return Ok(false);
+                }
+                self.lock = Some(who);
+                self.answer(who, Answer::Done(Ok(())));
+                return Ok(true);
+            }
+            Wish::Leave => {
+                if self.lock == Some(who) {
+                    self.lock = None;
+                }
+                self.answer(who, Answer::Done(Ok(())));
+                return Ok(true);
+            }
+            _ => {}
+        }
+        self.calls += u32::from(who == 0);
+        let here = |pause: Pause| who == 0 && self.pause == Some(pause);
+        if here(Pause::Before(self.calls)) {
+            self.pause = None;
+            self.threads[who] = Thread::Before(wish);
+            return Ok(false);
+        }
+        let after = here(Pause::After(self.calls));
+        let answer = self.call(wish)?;
+        if after {
+            self.pause = None;
+            self.threads[who] = Thread::After(answer);
+            return Ok(false);
+        }
+        self.answer(who, answer);
+        Ok(true)
+    }
+
+    fn call(&mut self, wish: Wish) -> Result<Answer, String> {
+        let recorder = &mut *self.recorder;
+        catch_unwind(AssertUnwindSafe(|| match wish {
+            Wish::Alloc { device, bytes, policy } => Answer::Device(recorder.alloc(device, bytes, policy)),
+            Wish::Free { base } => Answer::Done(recorder.free(base)),
+            Wish::Register { device, base, bytes } => Answer::Host(recorder.register(device, base, bytes)),
+            Wish::Unregister { device, base } => Answer::Done(recorder.unregister(device, base)),
+            Wish::CopyIn { to, from } => Answer::Done(recorder.copy_in(to, &from)),
+            Wish::CopyOut { from, len } => {
+                let mut into = vec![0; len];
+                Answer::Bytes(recorder.copy_out(from, &mut into).map(|()| into))
+            }
+            Wish::Store { view, from } => Answer::Done(recorder.store(view, &from)),
+            Wish::Load { view, len } => {
+                let mut into = vec![0; len];
+                Answer::Bytes(recorder.load(view, &mut into).map(|()| into))
+            }
+            Wish::Enter | Wish::Leave => Answer::Done(Ok(())),
+        }))
+        .map_err(|payload| Endless::describe(&*payload))
+    }
+
+    fn answer(&mut self, who: usize, answer: Answer) {
+        self.threads[who] = Thread::Runs;
+        if let Some(sender) = &self.answers[who] {
+            let _ = sender.send(answer);
+        }
+    }
+
+    /// Lets a thread go on. False where nothing ever will.
+    fn resume(&mut self, who: usize) -> bool {
+        match std::mem::replace(&mut self.threads[who], Thread::Runs) {
+            Thread::Before(wish) => match self.call(wish) {
+                Ok(answer) => self.answer(who, answer),
+                Err(_) => return false,
+            },
+            Thread::After(answer) => self.answer(who, answer),
+            Thread::Waits if self.lock.is_none() => {
+                self.lock = Some(who);
+                self.answer(who, Answer::Done(Ok(())));
+            }
+            waits @ Thread::Waits => {
+                self.threads[who] = waits;
+                return false;
+            }
+            // It is on its way already, and will be heard of.
+            Thread::Runs | Thread::NotStarted => {}
+            ended @ Thread::Ended(_) => {
+                self.threads[who] = ended;
+                return false;
+            }
+        }
+        true
+    }
+}
+
+fn name(who: usize) -> &'static str {
+    if who == 0 { "" } else { "the step behind it " }
+}

@@ -1,0 +1,99 @@
+//! The judge is judged: every planted fault is caught, and each law is the first to catch one.
+
+#![allow(missing_docs)]
+
+use std::collections::BTreeSet;
+
+use hostview::check::ProfileChoice;
+use hostview::laws::{self, LawId};
+use hostview::mutants::{MutantOptions, Verdict, judge_caches};
+use hostview::subject::{Mutant, mutants};
+use hostview_sim::Profile;
+use hostview_tests::hostview_in;
+use rstest::rstest;
+
+fn options(seed: u64) -> MutantOptions {
+    let profile = Profile::shipped("a2a3").unwrap();
+    let profile = ProfileChoice::Given(Box::new(profile), "a2a3".to_owned());
+    MutantOptions { profile, cases: 256, seed, without: Vec::new(), jobs: 2 }
+}
+
+fn judged(seed: u64) -> Vec<Verdict> {
+    judge_caches(&options(seed), mutants(), &|| ())
+}
+
+#[rstest]
+fn every_faulty_cache_is_caught_and_each_law_is_the_first_to_catch_one(#[values(1, 2, 3)] seed: u64) {
+    let verdicts = judged(seed);
+    let survivors: Vec<&str> =
+        verdicts.iter().filter(|verdict| verdict.caught.is_none()).map(|verdict| verdict.name).collect();
+    assert_eq!(survivors, [""; 0]);
+    let first: BTreeSet<LawId> = verdicts.iter().filter_map(|verdict| Some(verdict.caught.as_ref()?.law)).collect();
+    let all: BTreeSet<LawId> = laws::view_laws().iter().map(|law| law.law.id).collect();
+    assert_eq!(first, all);
+}
+
+#[test]
+fn what_caught_a_faulty_cache_fails_again_from_its_case_file_and_not_on_the_sound_cache() {
+    let folder = tempfile::tempdir().unwrap();
+    for verdict in judged(1) {
+        let caught = verdict.caught.unwrap();
+        assert!(caught.case.steps.len() <= 10, "{}: {:?}", verdict.name, caught.case.steps);
+        for (subject, fails) in [(verdict.name, true), ("shared", false)] {
+            let mut case = caught.case.clone();
+            case.subject = Some(subject.to_owned());
+            // Whatever the steps come to: the laws are asked.
+            for step in &mut case.steps {
+                step.expect.0.any = true;
+            }
+            let file = folder.path().join(format!("{}-{subject}.toml", verdict.name));
+            std::fs::write(&file, hostview::case::to_toml(&case)).unwrap();
+            let ending = hostview::replay::prepare(&file).unwrap()[0].run();
+            assert_eq!(ending.discord.is_some(), fails, "{} on {subject}: {:?}", verdict.name, ending.discord);
+        }
+    }
+}
+
+#[test]
+fn there_are_enough_faults_and_each_says_what_it_is() {
+    assert!(mutants().len() >= 48);
+    let names: BTreeSet<&str> = mutants().iter().map(|mutant| mutant.name).collect();
+    assert_eq!(names.len(), mutants().len());
+    let told = |mutant: &Mutant| mutant.story.ends_with('.') && !mutant.story.contains('\n');
+    assert!(mutants().iter().all(|mutant| told(mutant)));
+    assert!(mutants().iter().filter(|mutant| mutant.like.is_some()).count() >= 8);
+}
+
+#[test]
+fn a_law_that_is_left_out_lets_what_it_alone_catches_survive() {
+    let folder = tempfile::tempdir().unwrap();
+    let all = hostview_in(folder.path(), &["mutants", "--kind", "cache", "--json", "all.json"]);
+    assert_eq!(all.code, Some(0), "{}", all.err);
+    let without = hostview_in(folder.path(), &["mutants", "--without-law", "V08", "remembers-a-refusal", "leaky"]);
+    assert_eq!(without.code, Some(1));
+    assert!(without.out.contains("Survived: remembers-a-refusal."), "{}", without.out);
+    assert!(without.out.contains("1 of 2 caught"), "{}", without.out);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_table_and_the_same_json_however_many_work_at_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |jobs: &str, file: &str| {
+        let run = hostview_in(folder.path(), &["mutants", "--jobs", jobs, "--seed", "2", "--json", file]);
+        (run.out, std::fs::read_to_string(folder.path().join(file)).unwrap())
+    };
+    assert_eq!(run("1", "one.json"), run("3", "three.json"));
+}
+
+#[rstest]
+#[case(&["mutants", "leeky"], "no mutant `leeky`; did you mean `leaky`?")]
+#[case(&["mutants", "--without-law", "V99"], "no law `V99`; `hostview laws` lists them")]
+#[case(&["mutants", "--profile", "a2a4"], "a2a3")]
+#[case(&["mutants", "--json", "."], "is a folder")]
+fn wrong_arguments_are_said_before_anything_is_run(#[case] arguments: &[&str], #[case] message: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let run = hostview_in(folder.path(), arguments);
+    assert_eq!(run.code, Some(2));
+    assert!(run.err.contains(message), "{}", run.err);
+    assert_eq!(run.out, "");
+}
