@@ -366,6 +366,7 @@ impl CacheRun {
     /// Runs the step at `index`, and the one behind it where that runs meanwhile.
     pub fn step(&mut self, index: usize, steps: &[Step]) -> Stepped {
         let step = &steps[index];
+        self.subject.at_step(index, step.op);
         self.logged = self.recorder.platform_log().len();
         let together = steps.get(index + 1).filter(|next| self.can_meet(step, next));
         if let Some(fail) = &step.fail

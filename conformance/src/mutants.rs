@@ -35,6 +35,7 @@ impl MutantOptions {
             trials: self.cases.div_ceil(4),
             seed: self.seed,
             generator,
+            jobs: None,
         }
     }
 }

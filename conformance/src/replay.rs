@@ -1,6 +1,7 @@
 //! Replaying files: every case must do what it says, and every law must hold that is not said to break.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use hostview_cache::Held;
 use hostview_sim::{ByteCount, CallKind, MemoryMode, Profile, ProfileError, VirtualTime, cost_of, resident_bytes};
@@ -11,9 +12,9 @@ use crate::driver_run::DriverRun;
 use crate::expect::Mismatch;
 use crate::library::LibrarySite;
 use crate::platform::{Loss, Platform, SimPlatform};
-use crate::sequence::afresh;
-use crate::site::{Hindrance, Site as _};
-use crate::subject::{self, SubjectChoice, UnknownSubject};
+use crate::sequence::{Setting, afresh};
+use crate::site::{Hindrance, Simulator, Site as _};
+use crate::subject::{self, Library, SubjectChoice, SubjectLimits, UnknownSubject};
 
 /// Why files could not be replayed.
 #[derive(Debug, thiserror::Error)]
@@ -112,8 +113,15 @@ fn prepare_case(case: Case, place: &str) -> Result<Prepared, ReplayError> {
     let wrong = |error| ReplayError::Profile { path: place.to_owned(), error };
     let profile = Profile::find(&case.profile).map_err(wrong)?;
     let profile = profile.overridden(&case.profile_override, "[profile_override]").map_err(wrong)?;
-    let subject = subject::find(case.subject.as_deref().unwrap_or(subject::REFERENCE))
-        .map_err(|error| ReplayError::Subject { path: place.to_owned(), error })?;
+    let named = case.subject.as_deref().unwrap_or(subject::REFERENCE);
+    let subject = if subject::is_path(named) {
+        let open = |program: PathBuf| Library::open(named, &program, SubjectLimits::default());
+        let opened = std::env::current_exe().map_err(|error| error.to_string()).and_then(open);
+        let library = opened.map_err(|problem| ReplayError::Path { path: place.to_owned(), problem })?;
+        SubjectChoice::Library(Arc::new(library))
+    } else {
+        subject::find(named).map_err(|error| ReplayError::Subject { path: place.to_owned(), error })?
+    };
     Ok(Prepared { case, profile, subject })
 }
 
@@ -163,7 +171,8 @@ impl Prepared {
         match self.case.through {
             Through::Driver => self.run_driver(),
             Through::Cache => {
-                let run = CacheRun::new(Box::new(self.platform()), self.subject.make());
+                let Some(subject) = self.subject.make() else { return self.run_library() };
+                let run = CacheRun::new(Box::new(self.platform()), subject);
                 let run = run.with_threads(afresh(Box::new(self.maker()), self.subject.clone()));
                 let (discord, mut run) = self.drive_cache(run);
                 let usage = Usage {
@@ -193,10 +202,48 @@ impl Prepared {
         let mut platform = site.fresh(&self.profile)?;
         let discord = match self.case.through {
             Through::Driver => self.drive(&mut *platform),
-            Through::Cache => self.drive_cache(CacheRun::new(platform, self.subject.make())).0,
+            Through::Cache => match self.subject.make() {
+                Some(subject) => self.drive_cache(CacheRun::new(platform, subject)).0,
+                None => {
+                    return Err(Hindrance("its subject is a library, which runs on the simulator alone".to_owned()));
+                }
+            },
         };
         // What was cut short is no verdict on the case.
         if site.stopped() { Err(Hindrance(Loss::Stopped.to_string())) } else { Ok(discord) }
+    }
+
+    /// Runs a library's case in the library's own process: the laws judge it, and what its steps expect is not looked at.
+    fn run_library(&self) -> Ending {
+        let setting = Setting { site: &Simulator, profile: &self.profile, subject: &self.subject, without: &[] };
+        let came = match setting.run_fresh(&self.case.steps) {
+            Ok(result) => result.breach.map(|breach| (Some(breach.step), breach.law.to_string(), breach.what)),
+            Err(Hindrance(why)) => Some((None, String::new(), why)),
+        };
+        let wanted = self.case.expect_law_broken.first();
+        let discord = match (came, wanted) {
+            (Some((_, law, _)), Some(wanted)) if law == *wanted => None,
+            (Some((step, law, came)), _) => {
+                let law = if law.is_empty() { "every law".to_owned() } else { law };
+                Some(Discord { step, expected: format!("{law} to hold"), came, log: None, heaps: None })
+            }
+            (None, Some(wanted)) => Some(Discord {
+                step: None,
+                expected: format!("{wanted} to break"),
+                came: "every law holds".to_owned(),
+                log: None,
+                heaps: None,
+            }),
+            (None, None) => None,
+        };
+        let usage = Usage {
+            total: VirtualTime::ZERO,
+            unregister: VirtualTime::ZERO,
+            memory: MemoryMode::Protected,
+            resident: resident_bytes(),
+            held: None,
+        };
+        Ending { discord, usage }
     }
 
     fn platform(&self) -> SimPlatform {

@@ -26,6 +26,8 @@ pub(crate) struct SequenceResult {
     pub(crate) lost: Option<Loss>,
     /// What came of a view that outlived its allocation.
     pub(crate) aftermath: Option<String>,
+    /// Whether the subject's process went with it.
+    pub(crate) gone: bool,
 }
 
 /// What a sequence is run with.
@@ -41,27 +43,35 @@ pub(crate) struct Setting<'a> {
 impl Setting<'_> {
     /// Runs steps until a law breaks, on a platform where nothing happened before.
     pub(crate) fn run_fresh(&self, steps: &[Step]) -> Result<SequenceResult, Hindrance> {
-        Ok(self.run_on(self.site.fresh(self.profile)?, steps))
+        if let SubjectChoice::Library(library) = self.subject {
+            return library.run(self.profile, steps, self.without);
+        }
+        self.run_on(self.site.fresh(self.profile)?, steps)
     }
 
     /// Runs steps until a law breaks, on a platform that is empty.
     pub(crate) fn run_clean(&self, steps: &[Step]) -> Result<SequenceResult, Hindrance> {
-        Ok(self.run_on(self.site.clean(self.profile)?, steps))
+        if let SubjectChoice::Library(library) = self.subject {
+            return library.run(self.profile, steps, self.without);
+        }
+        self.run_on(self.site.clean(self.profile)?, steps)
     }
 
-    fn run_on(&self, platform: Box<dyn Platform>, steps: &[Step]) -> SequenceResult {
-        let run = CacheRun::new(platform, self.subject.make()).without(self.without);
+    fn run_on(&self, platform: Box<dyn Platform>, steps: &[Step]) -> Result<SequenceResult, Hindrance> {
+        let subject =
+            self.subject.make().ok_or_else(|| Hindrance("the subject has a process of its own".to_owned()))?;
+        let run = CacheRun::new(platform, subject).without(self.without);
         let run = match self.site.afresh(self.profile) {
             Some(platforms) => run.with_threads(afresh(platforms, self.subject.clone())),
             None => run,
         };
-        run_until_broken(run, steps)
+        Ok(run_until_broken(run, steps))
     }
 }
 
 /// Platforms and subjects for doing steps again.
 pub(crate) fn afresh(platforms: Box<dyn Fn() -> Box<dyn Platform>>, subject: SubjectChoice) -> Afresh {
-    Box::new(move || Some((platforms(), subject.make())))
+    Box::new(move || Some((platforms(), subject.make()?)))
 }
 
 /// Runs steps until a law breaks.
@@ -83,5 +93,6 @@ pub(crate) fn run_until_broken(mut run: CacheRun, steps: &[Step]) -> SequenceRes
         lost: run.platform().lost(),
         tallies: run.tallies().iter().map(|(law, tally)| (*law, *tally)).collect(),
         breach,
+        gone: false,
     }
 }

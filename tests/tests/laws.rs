@@ -25,6 +25,7 @@ fn run(profiles: &[&str], subjects: &[&str], cases: u32, seed: u64) -> (CheckOpt
         trials: cases.div_ceil(4),
         seed,
         generator: Generator::default(),
+        jobs: None,
     };
     let report = check(&options, &Simulator, &|_| ());
     (options, report)

@@ -28,6 +28,7 @@ struct Broken {
     log: Option<String>,
     aftermath: Option<String>,
     hung: bool,
+    gone: bool,
 }
 
 /// What the sequences of one subject on one profile came to.
@@ -54,10 +55,16 @@ pub(super) fn check_subject(
     let judged = loop {
         let mut judged = judge_sequences(options, site, choice, subject, &without);
         let Some(broken) = judged.broken.take() else { break judged };
-        let law = broken.breach.law;
+        let (law, gone) = (broken.breach.law, broken.gone);
         failures.push(failure(options, site, choice, subject, broken, &without));
         if law == EVERY_CALL_RETURNS {
             // It cannot be left out.
+            break judged;
+        }
+        if gone {
+            // It would go again, and again take its time.
+            judged.hindrance = Some(Hindrance("the subject does not come back from a call; see V17".to_owned()));
+            until_broken.insert(law, Tally::default());
             break judged;
         }
         until_broken.insert(law, judged.tallies.get(&law).copied().unwrap_or_default());
@@ -181,7 +188,15 @@ fn judge_sequences(
                 return Ok(());
             }
             let hung = matches!(result.lost, Some(Loss::Hung(_)));
-            judged.broken = Some(Broken { profile, steps, breach, log: result.log, aftermath: result.aftermath, hung });
+            judged.broken = Some(Broken {
+                profile,
+                steps,
+                breach,
+                log: result.log,
+                aftermath: result.aftermath,
+                hung,
+                gone: result.gone,
+            });
             return Err(TestCaseError::fail(law.0));
         }
         if already.is_none() {
@@ -213,7 +228,7 @@ fn failure(
     broken: Broken,
     without: &[LawId],
 ) -> Failure {
-    let Broken { profile, mut steps, mut breach, mut log, mut aftermath, hung } = broken;
+    let Broken { profile, mut steps, mut breach, mut log, mut aftermath, hung, gone: _ } = broken;
     let law = breach.law;
     let setting = Setting { site, profile: &profile, subject, without };
     let run = |steps: &[Step]| -> Option<SequenceResult> {

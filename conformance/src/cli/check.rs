@@ -2,6 +2,8 @@
 
 use std::io::{IsTerminal as _, stderr};
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Args;
 use hostview::case::{to_toml, write_atomically};
@@ -9,11 +11,12 @@ use hostview::check::{CheckOptions, DRAWN, Generator, ProfileChoice, Report, che
 use hostview::laws::{self, LawId};
 use hostview::report::{case_file_name, check_as_json, matrix, reasons, repeat_command, story, summary};
 use hostview::site::Simulator;
-use hostview::subject::{self, BUILT_IN, SubjectChoice};
+use hostview::subject::{self, BUILT_IN, Library, SubjectChoice, SubjectLimits, serve};
 use hostview_sim::Profile;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::out::{say, say_line};
+use super::library::seconds;
+use super::out::{is_for_a_file, say, say_line};
 use super::{Exit, Wrong};
 
 /// Runs the suite: every law, on every profile, over drawn sequences
@@ -26,10 +29,22 @@ pub(super) struct CheckArguments {
     #[arg(long, value_name = "NAME|FILE")]
     profile: Vec<String>,
 
-    /// A subject: cache, rebuild or shared, all three when left out; or one that is broken on purpose, as `hostview mutants`
-    /// lists them
-    #[arg(long, value_name = "NAME")]
+    /// A subject: cache, rebuild or shared, all three when left out; a library that implements hostview_subject.h, by its
+    /// path; or one that is broken on purpose, as `hostview mutants` lists them
+    #[arg(long, value_name = "NAME|FILE")]
     subject: Vec<String>,
+
+    /// Seconds that a call of a subject's library may take
+    #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = seconds)]
+    call_limit: f64,
+
+    /// Memory that a subject's library may allocate, in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 512, value_parser = clap::value_parser!(u64).range(16..=1 << 20))]
+    memory_limit: u64,
+
+    /// How many rows at once; as many as there are processors when left out
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    jobs: Option<u32>,
 
     /// A law, by its id; all when left out
     #[arg(long, value_name = "ID")]
@@ -57,6 +72,9 @@ impl Default for CheckArguments {
         Self {
             profile: Vec::new(),
             subject: Vec::new(),
+            call_limit: 2.0,
+            memory_limit: 512,
+            jobs: None,
             law: Vec::new(),
             cases: 256,
             seed: 1,
@@ -67,7 +85,14 @@ impl Default for CheckArguments {
 }
 
 pub(super) fn run(arguments: &CheckArguments) -> Result<Exit, Wrong> {
-    let options = options(arguments)?;
+    is_for_a_file(arguments.json.as_deref())?;
+    let options = match options(arguments)? {
+        Ok(options) => options,
+        Err(why) => {
+            eprintln!("hostview: {why}");
+            return Ok(Exit::CannotOpen);
+        }
+    };
     let bar = progress_bar(&options);
     let report = check(&options, &Simulator, &|profile| {
         bar.set_message(profile.to_owned());
@@ -113,7 +138,8 @@ fn tell_failures(options: &CheckOptions, report: &Report, arguments: &CheckArgum
     Ok(())
 }
 
-fn options(arguments: &CheckArguments) -> Result<CheckOptions, Wrong> {
+/// What is asked for; inside, why a subject cannot be opened.
+fn options(arguments: &CheckArguments) -> Result<Result<CheckOptions, String>, Wrong> {
     let named = |name: &String| -> Result<ProfileChoice, Wrong> {
         if name == DRAWN {
             return Ok(ProfileChoice::Drawn);
@@ -125,7 +151,23 @@ fn options(arguments: &CheckArguments) -> Result<CheckOptions, Wrong> {
     let subjects = if arguments.subject.is_empty() {
         BUILT_IN.iter().filter(|subject| subject.by_default).map(SubjectChoice::BuiltIn).collect()
     } else {
-        arguments.subject.iter().map(|name| subject::find(name)).collect::<Result<_, _>>()?
+        let mut subjects = Vec::new();
+        for word in &arguments.subject {
+            if !subject::is_path(word) {
+                subjects.push(subject::find(word)?);
+                continue;
+            }
+            let program = std::env::current_exe()?;
+            let limits = SubjectLimits {
+                call: Duration::from_secs_f64(arguments.call_limit),
+                memory: arguments.memory_limit << 20,
+            };
+            match Library::open(word, &program, limits) {
+                Ok(library) => subjects.push(SubjectChoice::Library(Arc::new(library))),
+                Err(why) => return Ok(Err(why)),
+            }
+        }
+        subjects
     };
     let laws: Vec<LawId> = arguments
         .law
@@ -135,7 +177,7 @@ fn options(arguments: &CheckArguments) -> Result<CheckOptions, Wrong> {
             None => Err(Wrong(format!("no law `{id}`; `hostview laws` lists them"))),
         })
         .collect::<Result<_, _>>()?;
-    Ok(CheckOptions {
+    Ok(Ok(CheckOptions {
         profiles: profiles.iter().map(named).collect::<Result<_, _>>()?,
         subjects,
         laws: (!laws.is_empty()).then_some(laws),
@@ -143,7 +185,8 @@ fn options(arguments: &CheckArguments) -> Result<CheckOptions, Wrong> {
         trials: arguments.cases.div_ceil(4),
         seed: arguments.seed,
         generator: Generator::default(),
-    })
+        jobs: arguments.jobs.map(|jobs| jobs as usize),
+    }))
 }
 
 /// A bar on a terminal, nothing elsewhere.
@@ -158,4 +201,18 @@ fn progress_bar(options: &CheckOptions) -> ProgressBar {
     }
     bar.tick();
     bar
+}
+
+/// What a subject's process is told.
+#[derive(Debug, Args)]
+pub(super) struct ServeSubjectArguments {
+    subject: PathBuf,
+    notes: PathBuf,
+    memory: u64,
+}
+
+/// `hostview serve-subject`.
+pub(super) fn run_serve(arguments: &ServeSubjectArguments) -> Result<Exit, Wrong> {
+    serve(&arguments.subject, &arguments.notes, arguments.memory)?;
+    Ok(Exit::Holds)
 }

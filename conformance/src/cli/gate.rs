@@ -117,6 +117,7 @@ pub(super) fn run(arguments: &GateArguments) -> Result<Exit, Wrong> {
         trials: arguments.trials,
         seed: arguments.seed,
         generator: Generator::default(),
+        jobs: None,
     };
     say(&header(&site, &machine, &devices, arguments.seed));
     let outcome = gate(&site, &machine.profile, &options, arguments.compare, &allowed, &|_| ());

@@ -70,6 +70,9 @@ enum Command {
     /// Has a driver library for another process of this program
     #[command(name = library::SERVE, hide = true)]
     ServeLibrary,
+    /// Has a subject for another process of this program
+    #[command(hide = true)]
+    ServeSubject(check::ServeSubjectArguments),
 }
 
 /// Runs what the command line asks for.
@@ -88,6 +91,7 @@ pub(crate) fn run() -> ExitCode {
         Some(Command::Check(arguments)) => check::run(&arguments),
         Some(Command::Gate(arguments)) => gate::run(&arguments),
         Some(Command::ServeLibrary) => library::run_serve(),
+        Some(Command::ServeSubject(arguments)) => check::run_serve(&arguments),
         Some(Command::Replay(arguments)) => replay::run(&arguments),
         Some(Command::Mutants(arguments)) => mutants::run(&arguments),
         Some(Command::Sweep(arguments)) => cost::run_sweep(&arguments),

@@ -13,15 +13,16 @@ use super::{Exit, Wrong};
 const SETENV: &str = "setenv.sh";
 /// How the script of a root of ours begins, and no other file.
 const MARK: &str = "# An SDK root with hostview's drop-in libraries.";
-const HEADERS: [(&str, &str); 2] = [
+const HEADERS: [(&str, &str); 3] = [
     ("include/acl/acl.h", include_str!("../../sdk/include/acl/acl.h")),
     ("include/ascend_hal.h", include_str!("../../sdk/include/ascend_hal.h")),
+    ("include/hostview_subject.h", include_str!("../../sdk/include/hostview_subject.h")),
 ];
 const LIBRARIES: [&str; 2] = ["libascend_hal.so", "libascendcl.so"];
 
 /// Lays out an SDK root with the drop-in libraries, so that programs for the device build and run on the simulator
 ///
-/// DIR gets include/acl/acl.h, include/ascend_hal.h, lib64 with both libraries, and a setenv.sh to be sourced. The headers are
+/// DIR gets include/acl/acl.h, include/ascend_hal.h, include/hostview_subject.h, lib64 with both libraries, and a setenv.sh to be sourced. The headers are
 /// hostview's own, with the calls that the libraries have and no others.
 #[derive(Debug, Args)]
 pub(super) struct SdkArguments {

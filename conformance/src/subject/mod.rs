@@ -3,17 +3,22 @@
 mod cache;
 #[path = "../../subjects/mutants/mod.rs"]
 mod mutants;
+mod opened;
 #[path = "../../subjects/rebuild.rs"]
 mod rebuild;
+
+use std::sync::Arc;
 
 use hostview_cache::{CacheError, Held, RangeError};
 use hostview_sim::config::nearest;
 use hostview_sim::{DeviceAddr, Fault, HostAddr, PagePolicy};
 
+use crate::case::Op;
 use crate::code::ErrorCode;
 use crate::recorder::PlatformTable;
 
 pub use mutants::{Mutant, mutants};
+pub use opened::{Library, SubjectLimits, serve};
 
 /// Why a subject did not do what it was asked.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -87,6 +92,9 @@ pub trait Subject: Send {
     fn info(&self) -> SubjectInfo {
         SubjectInfo::default()
     }
+
+    /// The suite comes to a step. For those whose process may not live to tell.
+    fn at_step(&mut self, _index: usize, _op: Op) {}
 
     /// Allocates device memory.
     ///
@@ -217,6 +225,12 @@ pub struct UnknownSubject {
     mend: String,
 }
 
+/// Whether a word on the command line is a library's path, and no name.
+#[must_use]
+pub fn is_path(word: &str) -> bool {
+    word.contains('/') || std::path::Path::new(word).extension().is_some_and(|extension| extension == "so")
+}
+
 /// The subject of this name: a built-in one, or a mutant.
 ///
 /// # Errors
@@ -243,6 +257,8 @@ pub enum SubjectChoice {
     BuiltIn(&'static BuiltIn),
     /// A built-in one with a fault planted.
     Mutant(&'static Mutant),
+    /// One that was opened by its path.
+    Library(Arc<Library>),
 }
 
 impl SubjectChoice {
@@ -252,27 +268,36 @@ impl SubjectChoice {
         match self {
             Self::BuiltIn(subject) => subject.name,
             Self::Mutant(mutant) => mutant.name,
+            Self::Library(library) => library.name(),
         }
     }
 
     /// What the command line calls it.
     #[must_use]
     pub fn argument(&self) -> &str {
-        self.name()
+        match self {
+            Self::BuiltIn(_) | Self::Mutant(_) => self.name(),
+            Self::Library(library) => library.argument(),
+        }
     }
 
     /// What it says of itself.
     #[must_use]
     pub fn info(&self) -> SubjectInfo {
-        self.make().info()
+        match self {
+            Self::BuiltIn(subject) => subject.make().info(),
+            Self::Mutant(mutant) => mutant.make().info(),
+            Self::Library(library) => library.info(),
+        }
     }
 
-    /// A fresh one.
+    /// A fresh one, for this process; none where it has a process of its own.
     #[must_use]
-    pub fn make(&self) -> Box<dyn Subject> {
+    pub fn make(&self) -> Option<Box<dyn Subject>> {
         match self {
-            Self::BuiltIn(subject) => subject.make(),
-            Self::Mutant(mutant) => mutant.make(),
+            Self::BuiltIn(subject) => Some(subject.make()),
+            Self::Mutant(mutant) => Some(mutant.make()),
+            Self::Library(_) => None,
         }
     }
 }

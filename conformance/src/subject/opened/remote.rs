@@ -1,0 +1,343 @@
+//! The suite's side of a subject's process.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use hostview_sim::{MemoryMode, Profile};
+use serde::{Deserialize, Serialize};
+use tempfile::NamedTempFile;
+
+use super::notes::Page;
+use crate::cache_run::{Breach, Tally};
+use crate::case::Step;
+use crate::laws::{LawId, find};
+use crate::sequence::SequenceResult;
+use crate::site::Hindrance;
+use crate::subject::SubjectInfo;
+
+/// How a process ends whose subject called the platform on and on.
+pub(super) const CALLED_ON_AND_ON: i32 = 87;
+/// How often a wait looks at the process.
+const GLANCE: Duration = Duration::from_millis(10);
+/// How much sooner a call is given up, and how much less memory granted, once the subject has gone.
+const SOONER: u32 = 16;
+
+/// What a subject may take.
+#[derive(Clone, Copy, Debug)]
+pub struct SubjectLimits {
+    /// What a call may take on the wall clock.
+    pub call: Duration,
+    /// What it may allocate, in bytes.
+    pub memory: u64,
+}
+
+impl Default for SubjectLimits {
+    fn default() -> Self {
+        Self { call: Duration::from_secs(2), memory: 512 << 20 }
+    }
+}
+
+/// What is asked of the process.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Ask {
+    pub(super) profile: Profile,
+    pub(super) steps: Vec<Step>,
+    pub(super) without: Vec<String>,
+}
+
+/// The first thing that it says.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Opening {
+    Opened { budget: Option<u64>, finalize_reentrant: bool, reports_held: bool },
+    CannotOpen(String),
+}
+
+/// What a sequence came to.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Ran {
+    /// The library made no subject.
+    NoSubject,
+    /// It was run to its end, or until a law broke: which, at which step, how, and what was held.
+    Ran {
+        breach: Option<(String, usize, String, Vec<String>)>,
+        tallies: Vec<(String, u64, u64)>,
+        log: Option<String>,
+        bookkeeping: Option<String>,
+        aftermath: Option<String>,
+    },
+}
+
+impl From<SequenceResult> for Ran {
+    fn from(result: SequenceResult) -> Self {
+        Self::Ran {
+            breach: result.breach.map(|breach| (breach.law.0.to_owned(), breach.step, breach.what, breach.holding)),
+            tallies: result.tallies.iter().map(|(law, tally)| (law.0.to_owned(), tally.held, tally.refused)).collect(),
+            log: result.log,
+            bookkeeping: match result.mode {
+                MemoryMode::Protected => None,
+                MemoryMode::Bookkeeping(reason) => Some(reason),
+            },
+            aftermath: result.aftermath,
+        }
+    }
+}
+
+/// A library that is a subject.
+#[derive(Debug)]
+pub struct Library {
+    path: PathBuf,
+    argument: String,
+    name: String,
+    info: SubjectInfo,
+    program: PathBuf,
+    limits: SubjectLimits,
+    /// Processes that wait for work.
+    idle: Mutex<Vec<Process>>,
+    gone: AtomicBool,
+}
+
+impl Library {
+    /// Opens a library as a subject, in a process of its own; `program` is this one's.
+    ///
+    /// # Errors
+    ///
+    /// It is no library, or no subject; the message has the mend.
+    pub fn open(argument: &str, program: &Path, limits: SubjectLimits) -> Result<Self, String> {
+        let path = Path::new(argument).canonicalize().map_err(|error| {
+            format!("{argument}: {error}; give the path of a library that implements hostview_subject.h")
+        })?;
+        if path.is_dir() {
+            return Err(format!("{argument}: is a folder; give a library that implements hostview_subject.h"));
+        }
+        let stem = path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
+        let mut library = Self {
+            name: stem.strip_prefix("lib").unwrap_or(&stem).to_owned(),
+            argument: argument.to_owned(),
+            path,
+            info: SubjectInfo::default(),
+            program: program.to_owned(),
+            limits,
+            idle: Mutex::new(Vec::new()),
+            gone: AtomicBool::new(false),
+        };
+        let (process, info) = library.start()?;
+        library.info = info;
+        library.idle = Mutex::new(vec![process]);
+        Ok(library)
+    }
+
+    /// Its name in reports.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What the command line calls it.
+    #[must_use]
+    pub fn argument(&self) -> &str {
+        &self.argument
+    }
+
+    /// What it says of itself.
+    #[must_use]
+    pub fn info(&self) -> SubjectInfo {
+        self.info
+    }
+
+    fn start(&self) -> Result<(Process, SubjectInfo), String> {
+        let failed = |error: std::io::Error| format!("{}: no process for it: {error}", self.argument);
+        let file = NamedTempFile::new().map_err(failed)?;
+        file.as_file().set_len(4096).map_err(failed)?;
+        let page = Page::map(file.as_file()).map_err(failed)?;
+        let gone = self.gone.load(Ordering::Relaxed);
+        let memory = if gone { self.limits.memory / u64::from(SOONER) } else { self.limits.memory };
+        let mut child = Command::new(&self.program)
+            .arg("serve-subject")
+            .arg(&self.path)
+            .arg(file.path())
+            .arg(memory.to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .map_err(failed)?;
+        let (Some(requests), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(format!("{}: a process without streams", self.argument));
+        };
+        let (sender, replies) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(output).lines() {
+                let Ok(line) = line else { break };
+                if sender.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        let mut process = Process { child, requests: Some(requests), replies, page, memory, _file: file };
+        match process.hear::<Opening>(self.limits.call) {
+            Ok(Opening::Opened { budget, finalize_reentrant, reports_held }) => {
+                let info = SubjectInfo { budget, finalize_reentrant, reports_held, ..SubjectInfo::default() };
+                Ok((process, info))
+            }
+            Ok(Opening::CannotOpen(why)) => Err(why),
+            Err(end) => Err(format!("{}: opening it fails: it {}", self.argument, end.describe(self.limits.call))),
+        }
+    }
+
+    /// Runs a sequence until a law breaks.
+    pub(crate) fn run(
+        &self,
+        profile: &Profile,
+        steps: &[Step],
+        without: &[LawId],
+    ) -> Result<SequenceResult, Hindrance> {
+        let waiting = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let mut process = match waiting {
+            Some(process) => process,
+            None => self.start().map_err(Hindrance)?.0,
+        };
+        let ask = Ask {
+            profile: profile.clone(),
+            steps: steps.to_vec(),
+            without: without.iter().map(|law| law.0.to_owned()).collect(),
+        };
+        // Once it hung, it is given up sooner: what is looked for then is a shorter way to the same.
+        let limit = if self.gone.load(Ordering::Relaxed) { self.limits.call / SOONER } else { self.limits.call };
+        let heard = process.say(&ask).and_then(|()| process.hear::<Ran>(limit));
+        match heard {
+            Ok(Ran::NoSubject) => Err(Hindrance("hv_subject_create gives no subject".to_owned())),
+            Ok(Ran::Ran { breach, tallies, log, bookkeeping, aftermath }) => {
+                self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(process);
+                let law = |id: &str| find(id).map(|law| law.id);
+                let breach =
+                    breach.and_then(|(id, step, what, holding)| Some(Breach { law: law(&id)?, step, what, holding }));
+                let tallies = tallies
+                    .into_iter()
+                    .filter_map(|(id, held, refused)| Some((law(&id)?, Tally { held, refused })))
+                    .collect();
+                let mode = bookkeeping.map_or(MemoryMode::Protected, MemoryMode::Bookkeeping);
+                Ok(SequenceResult { breach, tallies, log, mode, lost: None, aftermath, gone: false })
+            }
+            Err(end) => {
+                self.gone.store(true, Ordering::Relaxed);
+                let step = process.page.step.load(Ordering::Relaxed) as usize;
+                let mut what = format!("{} {}", process.page.op(), end.describe(self.limits.call));
+                let fault = process.page.fault.load(Ordering::Relaxed);
+                if let (End::Ended(status), true) = (&end, fault != 0)
+                    && status.signal().is_some()
+                {
+                    what += &format!(" at {:#x}", fault - 1);
+                }
+                let resident = process.page.resident.load(Ordering::Relaxed) << 10;
+                if resident > process.memory / 4 * 3 {
+                    what += &format!(", out of memory: it may take {} MiB", self.limits.memory >> 20);
+                }
+                let unwanted = without.contains(&LawId("V17"));
+                let breach = Breach { law: LawId("V17"), step, what, holding: Vec::new() };
+                Ok(SequenceResult {
+                    breach: (!unwanted).then_some(breach),
+                    tallies: BTreeMap::new(),
+                    log: None,
+                    mode: MemoryMode::Protected,
+                    lost: None,
+                    aftermath: None,
+                    gone: true,
+                })
+            }
+        }
+    }
+}
+
+/// How a process ended.
+enum End {
+    Ended(ExitStatus),
+    Hung,
+    Nonsense(String),
+    Silent,
+}
+
+impl End {
+    fn describe(&self, limit: Duration) -> String {
+        match self {
+            Self::Ended(status) => match (status.signal(), status.code()) {
+                (_, Some(CALLED_ON_AND_ON)) => "does not return: it calls the platform on and on".to_owned(),
+                (Some(signal), _) => match signal_hook::low_level::signal_name(signal) {
+                    Some(name) => format!("ends the process with {name}"),
+                    None => format!("ends the process with signal {signal}"),
+                },
+                (None, code) => format!("ends the process with exit {}", code.unwrap_or(0)),
+            },
+            Self::Hung => format!("does not return within {} s", limit.as_secs_f64()),
+            Self::Nonsense(line) => format!("breaks the suite's own stream: {:?}", line.get(..60).unwrap_or(line)),
+            Self::Silent => "closes the suite's own stream".to_owned(),
+        }
+    }
+}
+
+/// A process that has the subject.
+#[derive(Debug)]
+struct Process {
+    child: Child,
+    requests: Option<ChildStdin>,
+    replies: Receiver<String>,
+    page: &'static Page,
+    memory: u64,
+    _file: NamedTempFile,
+}
+
+impl Process {
+    fn say(&mut self, ask: &Ask) -> Result<(), End> {
+        let mut line = serde_json::to_string(ask).unwrap_or_default();
+        line.push('\n');
+        let sent = self.requests.as_mut().is_some_and(|requests| requests.write_all(line.as_bytes()).is_ok());
+        if sent { Ok(()) } else { Err(self.end()) }
+    }
+
+    /// The next answer, as long as the process gets on.
+    fn hear<T: for<'de> Deserialize<'de>>(&mut self, limit: Duration) -> Result<T, End> {
+        let (mut beats, mut since) = (self.page.beats.load(Ordering::Relaxed), Instant::now());
+        loop {
+            match self.replies.recv_timeout(GLANCE) {
+                Ok(line) => return serde_json::from_str(&line).map_err(|_| End::Nonsense(line)),
+                Err(RecvTimeoutError::Disconnected) => return Err(self.end()),
+                Err(RecvTimeoutError::Timeout) => {
+                    let now = self.page.beats.load(Ordering::Relaxed);
+                    if now != beats {
+                        (beats, since) = (now, Instant::now());
+                    } else if since.elapsed() > limit {
+                        return Err(End::Hung);
+                    }
+                }
+            }
+        }
+    }
+
+    fn end(&mut self) -> End {
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(1) {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return End::Ended(status);
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        End::Silent
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.requests = None;
+        // Whatever it started goes with it: its whole group.
+        if let Ok(group) = i32::try_from(self.child.id()) {
+            super::notes::kill_group(group);
+        }
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,77 @@
+//! The process of a subject: it runs one sequence after the other, each on a fresh simulated device.
+
+#![allow(unsafe_code, reason = "limits of the process")]
+
+use std::fs::File;
+use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::os::fd::FromRawFd as _;
+use std::path::Path;
+
+use super::abi::{Opened, open};
+use super::notes::Notes;
+use super::remote::{Ask, Opening, Ran};
+use crate::cache_run::CacheRun;
+use crate::laws::{LawId, find};
+use crate::platform::SimPlatform;
+use crate::sequence::run_until_broken;
+
+/// Opens the subject and runs sequences from standard input until it ends.
+///
+/// # Errors
+///
+/// Standard input or output are not there.
+pub fn serve(subject: &Path, notes: &Path, memory: u64) -> io::Result<()> {
+    // The suite's end is this process' end.
+    // SAFETY: asks for a signal.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    let (requests, mut replies) = (duplicate(0)?, duplicate(1)?);
+    let notes = Notes::take(notes)?;
+    let opened = open(subject);
+    let opening = match &opened {
+        Ok((_, info)) => Opening::Opened {
+            budget: info.budget,
+            finalize_reentrant: info.finalize_reentrant,
+            reports_held: info.reports_held,
+        },
+        Err(why) => Opening::CannotOpen(why.clone()),
+    };
+    send(&mut replies, &opening)?;
+    let Ok(opened) = opened else { return Ok(()) };
+    limit(libc::RLIMIT_DATA, memory);
+    limit(libc::RLIMIT_NOFILE, 256);
+    limit(libc::RLIMIT_CORE, 0);
+    for line in BufReader::new(requests).lines() {
+        let Ok(ask) = serde_json::from_str::<Ask>(&line?) else { break };
+        let without: Vec<LawId> = ask.without.iter().filter_map(|id| find(id)).map(|law| law.id).collect();
+        let Some(subject) = Opened::new(opened, notes) else {
+            send(&mut replies, &Ran::NoSubject)?;
+            continue;
+        };
+        let run = CacheRun::new(Box::new(SimPlatform::new(&ask.profile)), Box::new(subject)).without(&without);
+        send(&mut replies, &Ran::from(run_until_broken(run, &ask.steps)))?;
+    }
+    Ok(())
+}
+
+fn send(replies: &mut File, reply: &impl serde::Serialize) -> io::Result<()> {
+    let mut line = serde_json::to_string(reply)?;
+    line.push('\n');
+    replies.write_all(line.as_bytes())
+}
+
+/// A stream of this process, out of the subject's way.
+fn duplicate(descriptor: i32) -> io::Result<File> {
+    // SAFETY: makes a new descriptor, which nobody else has.
+    let copy = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 100) };
+    if copy < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: open, just made, and owned by nobody else.
+    Ok(unsafe { File::from_raw_fd(copy) })
+}
+
+fn limit(resource: libc::__rlimit_resource_t, most: u64) {
+    let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
+    // SAFETY: sets a limit of this process. Where that is refused, it stays what it was.
+    unsafe { libc::setrlimit(resource, &raw const limit) };
+}

@@ -1,0 +1,150 @@
+//! Libraries as subjects: the worked examples, and what no subject may do.
+
+#![allow(missing_docs)]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use hostview_tests::c::{compile, has_compiler};
+use hostview_tests::{hostview_in, root};
+use rstest::rstest;
+
+const HEADERS: &str = "-Iconformance/sdk/include";
+
+fn library(folder: &Path, name: &str, source: &str, compiler: &str, macros: &[&str]) -> PathBuf {
+    let output = folder.join(format!("lib{name}.so"));
+    let headers = format!("-I{}", root().join(&HEADERS[2..]).display());
+    let mut arguments = vec!["-shared", "-fPIC", &headers];
+    arguments.extend(macros);
+    compile(compiler, source, &output, &arguments);
+    output
+}
+
+fn cpp(folder: &Path, name: &str, macros: &[&str]) -> PathBuf {
+    let macros: Vec<&str> = ["-std=c++17"].into_iter().chain(macros.iter().copied()).collect();
+    library(folder, name, "fixtures/subjects/hash_map_cache.cpp", "g++", &macros)
+}
+
+/// Processes that have a subject from this folder.
+fn serving(folder: &Path) -> usize {
+    let ours = |id: &str| {
+        let line = std::fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line).into_owned();
+        line.contains("serve-subject") && line.contains(&folder.display().to_string())
+    };
+    let processes = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+    processes.filter(|entry| ours(&entry.file_name().to_string_lossy())).count()
+}
+
+#[test]
+fn the_cpp_example_keeps_every_law_on_every_profile() {
+    if !has_compiler("g++") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    cpp(folder.path(), "sound", &[]);
+    let run = hostview_in(folder.path(), &["check", "--subject", "./libsound.so", "--cases", "64"]);
+    assert_eq!(run.code, Some(0), "{}{}", run.out, run.err);
+    assert!(run.out.contains("sound"), "{}", run.out);
+    assert_eq!(serving(folder.path()), 0);
+}
+
+#[test]
+fn without_its_unregister_line_it_is_caught_by_a_short_case_that_fails_again() {
+    if !has_compiler("g++") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    cpp(folder.path(), "forgetful", &["-DFORGETS_TO_UNREGISTER"]);
+    let arguments =
+        ["check", "--subject", "./libforgetful.so", "--profile", "a2a3", "--law", "V01", "--json", "report.json"];
+    let run = hostview_in(folder.path(), &arguments);
+    assert_eq!(run.code, Some(1), "{}", run.err);
+    let report = std::fs::read_to_string(folder.path().join("report.json")).unwrap();
+    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+    let failure = &report["failures"][0];
+    assert_eq!(failure["law"], "V01");
+    assert!(failure["case"]["step"].as_array().unwrap().len() <= 4);
+    assert!(failure["aftermath"].as_str().unwrap().contains("now reads `b`'s bytes"), "{failure}");
+    let replay = hostview_in(folder.path(), &["replay", "hostview-failures/forgetful-a2a3-V01.toml"]);
+    assert_eq!(replay.code, Some(1), "{}{}", replay.out, replay.err);
+    assert!(replay.out.contains("V01 to hold"), "{}", replay.out);
+}
+
+#[rstest]
+#[case("ABORTS", "ends the process with SIGABRT")]
+#[case("NULL_POINTER", "ends the process with SIGSEGV at 0x0")]
+#[case("SPINS", "does not return within 0.4 s")]
+#[case("EXITS", "ends the process with exit 3")]
+#[case("ALLOCATES", "out of memory: it may take 64 MiB")]
+#[case("CLOSES", "acquire")]
+#[case("PRINTS", "writes to standard output: \"a view of my own\\n\"")]
+#[case("CALLS_ON", "calls the platform on and on")]
+fn what_no_subject_may_do_is_a_verdict_and_leaves_nothing_behind(#[case] what: &str, #[case] said: &str) {
+    if !has_compiler("cc") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let macros = format!("-D{what}");
+    library(folder.path(), "bad", "fixtures/subjects/misbehaves.c", "cc", &[&macros]);
+    let limits = ["--call-limit", "0.4", "--memory-limit", "64", "--cases", "32", "--json", "report.json"];
+    let arguments = ["check", "--subject", "./libbad.so", "--profile", "a2a3", "--law", "V17"];
+    let arguments: Vec<&str> = arguments.into_iter().chain(limits).collect();
+    let run = hostview_in(folder.path(), &arguments);
+    assert_eq!(run.code, Some(1), "{}{}", run.out, run.err);
+    let report = std::fs::read_to_string(folder.path().join("report.json")).unwrap();
+    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+    let failure = &report["failures"][0];
+    assert_eq!(failure["law"], "V17");
+    assert!(failure["what"].as_str().unwrap().contains(said), "{failure}");
+    assert_eq!(failure["case"]["step"].as_array().unwrap().len(), 2, "{failure}");
+    assert!(run.out.contains("V17 is broken by `bad` on a2a3"), "{}", run.out);
+    assert!(!run.out.contains("a view of my own\n\n"), "{}", run.out);
+    assert_eq!(serving(folder.path()), 0);
+}
+
+#[test]
+fn what_is_no_subject_is_said_in_one_message() {
+    if !has_compiler("g++") || !has_compiler("cc") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let source = "fixtures/subjects/misbehaves.c";
+    library(folder.path(), "old", source, "cc", &["-DOLD_VERSION"]);
+    library(folder.path(), "half", source, "cc", &["-DNO_FINALIZE"]);
+    let sound = std::fs::read(cpp(folder.path(), "sound", &[])).unwrap();
+    std::fs::write(folder.path().join("cut.so"), &sound[..3000]).unwrap();
+    std::fs::write(folder.path().join("text.so"), "no library").unwrap();
+    std::fs::create_dir(folder.path().join("folder.so")).unwrap();
+    for (subject, said) in [
+        ("./libold.so", "version 0 of hostview_subject.h"),
+        ("./libhalf.so", "it has no hv_subject_finalize"),
+        ("./cut.so", "cut.so"),
+        ("./text.so", "cannot be loaded"),
+        ("./folder.so", "is a folder"),
+        ("./absent.so", "No such file"),
+    ] {
+        let run = hostview_in(folder.path(), &["check", "--subject", subject]);
+        assert_eq!((run.code, run.out.as_str()), (Some(3), ""), "{subject}");
+        assert!(run.err.contains(said) && run.err.trim_end().lines().count() == 1, "{subject}: {}", run.err);
+    }
+    assert_eq!(serving(folder.path()), 0);
+}
+
+/// The sizes of the header's structures are those of the Rust side: the library says them, and is refused otherwise.
+#[test]
+fn the_header_compiles_alone_in_c_and_in_cpp() {
+    for (compiler, standard) in [("cc", "-std=c11"), ("g++", "-std=c++17")] {
+        if !has_compiler(compiler) {
+            continue;
+        }
+        let header = root().join("conformance/sdk/include/hostview_subject.h");
+        let language = if compiler == "cc" { "c" } else { "c++" };
+        let done = Command::new(compiler)
+            .args([standard, "-pedantic", "-Wall", "-Werror", "-fsyntax-only", "-x", language])
+            .arg(header)
+            .status()
+            .unwrap();
+        assert!(done.success());
+    }
+}
