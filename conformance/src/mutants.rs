@@ -62,32 +62,10 @@ pub struct Verdict {
     pub story: &'static str,
     /// The public report that it resembles.
     pub like: Option<&'static str>,
-    /// Where it is planted.
-    pub kind: Kind,
     /// How it was caught, if it was.
     pub caught: Option<Caught>,
     /// What it took on the wall clock, the shrinking with it.
     pub wall: Duration,
-}
-
-/// Where a fault is planted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
-    /// In a cache: V-laws are to catch it.
-    Cache,
-    /// In the device: D-laws are to catch it.
-    Device,
-}
-
-impl Kind {
-    /// The word for it.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Cache => "cache",
-            Self::Device => "device",
-        }
-    }
 }
 
 /// Judges faults in caches: what became of each, in their order.
@@ -103,7 +81,6 @@ pub fn judge_caches(options: &MutantOptions, chosen: &[&'static Mutant], progres
             name: mutant.name,
             story: mutant.story,
             like: mutant.like,
-            kind: Kind::Cache,
             caught: failure.map(|failure| caught(failure, after)),
             wall: begun.elapsed(),
         }

@@ -5,11 +5,11 @@ use std::io::{IsTerminal as _, stderr};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use hostview::check::ProfileChoice;
 use hostview::laws::{self, LawId};
-use hostview::mutants::{Kind, MutantOptions, Verdict, judge_caches};
+use hostview::mutants::{MutantOptions, Verdict, judge_caches};
 use hostview::report::{describe_step, wrapped};
 use hostview::subject::{Mutant, mutants};
 use hostview_sim::Profile;
@@ -20,28 +20,15 @@ use serde_json::{Value, json};
 use super::out::{is_for_a_file, say, say_line, write};
 use super::{Exit, Wrong};
 
-/// Which faults.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum Which {
-    /// Those in a cache, which V-laws are to catch
-    Cache,
-    /// Those in the device, which D-laws are to catch
-    Device,
-}
-
 /// Judges the judge: plants faults, and says which law catches each
 ///
-/// Every mutant is a correct cache, or the simulated device, with one small fault. Each is driven by drawn sequences until a
-/// law breaks; what broke it is shrunk. One that no law catches is a law that is missing (exit 1).
+/// Every mutant is a correct cache with one small fault. Each is driven by drawn sequences until a law breaks; what broke it is
+/// shrunk. One that no law catches is a law that is missing (exit 1).
 #[derive(Debug, Args)]
 pub(super) struct MutantsArguments {
     /// These alone; all when left out
     #[arg(value_name = "NAME")]
     names: Vec<String>,
-
-    /// Those of one kind alone
-    #[arg(long, value_enum)]
-    kind: Option<Which>,
 
     /// Where they run: a shipped profile or a file
     #[arg(long, value_name = "NAME|FILE", default_value = "a2a3")]
@@ -121,8 +108,7 @@ fn chosen(arguments: &MutantsArguments) -> Result<Vec<&'static Mutant>, Wrong> {
         return Err(Wrong(format!("no mutant `{wrong}`; {mend}")));
     }
     let named = |name: &str| arguments.names.is_empty() || arguments.names.iter().any(|wanted| wanted == name);
-    let caches = arguments.kind.is_none_or(|kind| kind == Which::Cache);
-    Ok(mutants().iter().copied().filter(|mutant| caches && named(mutant.name)).collect())
+    Ok(mutants().iter().copied().filter(|mutant| named(mutant.name)).collect())
 }
 
 fn table(verdicts: &[Verdict]) -> String {
@@ -194,21 +180,15 @@ fn as_json(verdicts: &[Verdict], arguments: &MutantsArguments) -> Value {
         .iter()
         .map(|verdict| {
             json!({
-                "name": verdict.name, "kind": verdict.kind.name(), "story": verdict.story, "like": verdict.like,
+                "name": verdict.name, "story": verdict.story, "like": verdict.like,
                 "caught": verdict.caught.as_ref().map(|caught| json!({
                     "law": caught.law, "after": caught.after, "steps": caught.case.steps.len(),
                     "what": caught.what, "case": caught.case,
                 })),
-                "repeat": match verdict.kind {
-                    Kind::Cache => format!(
-                        "hostview check --profile {} --subject {} --cases {} --seed {}",
-                        arguments.profile, verdict.name, arguments.cases, arguments.seed
-                    ),
-                    Kind::Device => format!(
-                        "hostview mutants --profile {} {} --seed {}",
-                        arguments.profile, verdict.name, arguments.seed
-                    ),
-                },
+                "repeat": format!(
+                    "hostview check --profile {} --subject {} --cases {} --seed {}",
+                    arguments.profile, verdict.name, arguments.cases, arguments.seed
+                ),
             })
         })
         .collect();
