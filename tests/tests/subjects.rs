@@ -104,6 +104,28 @@ fn what_no_subject_may_do_is_a_verdict_and_leaves_nothing_behind(#[case] what: &
 }
 
 #[test]
+fn a_suite_that_is_killed_leaves_no_process_behind() {
+    if !has_compiler("cc") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    library(folder.path(), "spins", "fixtures/subjects/misbehaves.c", "cc", &["-DSPINS"]);
+    let mut suite = Command::new(hostview_tests::binary())
+        .args(["check", "--subject", "./libspins.so", "--profile", "a2a3", "--law", "V17", "--call-limit", "600"])
+        .current_dir(folder.path())
+        .spawn()
+        .unwrap();
+    while serving(folder.path()) == 0 {
+        assert_eq!(suite.try_wait().unwrap(), None, "it hangs, so that the suite waits");
+    }
+    suite.kill().unwrap();
+    suite.wait().unwrap();
+    while serving(folder.path()) > 0 {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
 fn what_is_no_subject_is_said_in_one_message() {
     if !has_compiler("g++") || !has_compiler("cc") {
         return;

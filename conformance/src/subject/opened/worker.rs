@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::os::fd::FromRawFd as _;
 use std::path::Path;
+use std::sync::mpsc::{Receiver, channel};
 
 use super::abi::{Opened, open};
 use super::notes::Notes;
@@ -21,10 +22,8 @@ use crate::sequence::run_until_broken;
 ///
 /// Standard input or output are not there.
 pub fn serve(subject: &Path, notes: &Path, memory: u64) -> io::Result<()> {
-    // The suite's end is this process' end.
-    // SAFETY: asks for a signal.
-    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     let (requests, mut replies) = (duplicate(0)?, duplicate(1)?);
+    let requests = read(requests);
     let notes = Notes::take(notes)?;
     let opened = open(subject);
     let opening = match &opened {
@@ -40,8 +39,8 @@ pub fn serve(subject: &Path, notes: &Path, memory: u64) -> io::Result<()> {
     limit(libc::RLIMIT_DATA, memory);
     limit(libc::RLIMIT_NOFILE, 256);
     limit(libc::RLIMIT_CORE, 0);
-    for line in BufReader::new(requests).lines() {
-        let Ok(ask) = serde_json::from_str::<Ask>(&line?) else { break };
+    for line in requests {
+        let Ok(ask) = serde_json::from_str::<Ask>(&line) else { break };
         let without: Vec<LawId> = ask.without.iter().filter_map(|id| find(id)).map(|law| law.id).collect();
         let Some(subject) = Opened::new(opened, notes) else {
             send(&mut replies, &Ran::NoSubject)?;
@@ -51,6 +50,21 @@ pub fn serve(subject: &Path, notes: &Path, memory: u64) -> io::Result<()> {
         send(&mut replies, &Ran::from(run_until_broken(run, &ask.steps)))?;
     }
     Ok(())
+}
+
+/// The requests, line by line. The suite's end is this process' end, whatever the subject is at.
+fn read(requests: File) -> Receiver<String> {
+    let (sender, lines) = channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(requests).lines() {
+            if line.is_err() || sender.send(line.unwrap_or_default()).is_err() {
+                break;
+            }
+        }
+        // SAFETY: ends the process, and runs nothing of the subject's.
+        unsafe { libc::_exit(0) }
+    });
+    lines
 }
 
 fn send(replies: &mut File, reply: &impl serde::Serialize) -> io::Result<()> {
