@@ -2,13 +2,11 @@
 //!
 //! The threads never run side by side: one of them stands still while the other runs, and which one that is a [`Pause`] says,
 //! so that the same pause gives the same history. The suite's own thread makes every call of the platform for them, and
-//! knows of the lock of [`PlatformTable::enter`]. A subject with locks of its own is given a moment instead: what does not
-//! come back within it waits for the other thread, and both are let go on.
+//! has the subject's lock ([`PlatformTable::enter`]), so that it knows which thread waits.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::Scope;
-use std::time::Duration;
 
 use hostview_sim::{DeviceAddr, HostAddr, PagePolicy};
 
@@ -16,9 +14,6 @@ use crate::cache_run::Outcome;
 use crate::case::Pause;
 use crate::recorder::{Endless, PlatformTable, Recorder};
 use crate::subject::{Subject, SubjectError};
-
-/// How long a thread of a subject with its own locks may be silent before it is taken to wait for the other.
-const PATIENCE: Duration = Duration::from_millis(10);
 
 /// A call of a subject.
 pub(crate) type Work<'a> = Box<dyn FnOnce(&mut dyn Subject, &mut dyn PlatformTable) -> Outcome + Send + 'a>;
@@ -152,7 +147,6 @@ pub(crate) fn meet(
     [first, second]: [Work<'_>; 2],
     pause: Pause,
 ) -> Met {
-    let patience = (!subject.info().locks_by_the_suite).then_some(PATIENCE);
     let (Some(one), Some(other)) = (subject.twin(), subject.twin()) else {
         return Met::Alone(first(subject, recorder));
     };
@@ -161,7 +155,6 @@ pub(crate) fn meet(
         let mut host = Host {
             recorder,
             news,
-            patience,
             pause: Some(pause),
             calls: 0,
             lock: None,
@@ -211,7 +204,6 @@ enum Thread {
 struct Host<'a> {
     recorder: &'a mut Recorder,
     news: Receiver<News>,
-    patience: Option<Duration>,
     pause: Option<Pause>,
     /// How many calls of the platform the first thread asked for.
     calls: u32,
@@ -224,11 +216,7 @@ struct Host<'a> {
 impl Host<'_> {
     fn run(mut self, mut begin: impl FnMut() -> Option<Sender<Answer>>) -> Met {
         let met = loop {
-            let heard = match self.patience.filter(|_| self.may_be_waiting()) {
-                Some(patience) => self.news.recv_timeout(patience),
-                None => self.news.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            };
-            let on = match heard {
+            let on = match self.news.recv() {
                 Ok(News::Ends(who, Outcome::NeverReturned(why))) => break Met::Never(format!("{}{why}", name(who))),
                 Ok(News::Ends(0, outcome)) if matches!(self.threads[1], Thread::NotStarted) => {
                     break Met::Alone(outcome);
@@ -242,9 +230,7 @@ impl Host<'_> {
                     Ok(false) => 1 - who,
                     Err(why) => break Met::Never(format!("{}{why}", name(who))),
                 },
-                // The second thread waits for what the first one has.
-                Err(RecvTimeoutError::Timeout) => 0,
-                Err(RecvTimeoutError::Disconnected) => break Met::Never("both threads are gone".to_owned()),
+                Err(_) => break Met::Never("both threads are gone".to_owned()),
             };
             if let [Thread::Ended(first), Thread::Ended(second)] = &self.threads {
                 break Met::Both([first.clone(), second.clone()]);
@@ -259,11 +245,6 @@ impl Host<'_> {
         // Whoever still asks is told that nobody is there.
         self.answers = [None, None];
         met
-    }
-
-    /// Whether the second thread may be waiting for a lock that the suite knows nothing of.
-    fn may_be_waiting(&self) -> bool {
-        matches!(self.threads[1], Thread::Runs) && matches!(self.threads[0], Thread::Before(_) | Thread::After(_))
     }
 
     /// Does what a thread asks for. Whether it goes on; the other is to, where not.

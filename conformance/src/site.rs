@@ -34,8 +34,8 @@ pub trait Site: Sync {
         None
     }
 
-    /// How many platforms may be at work at once.
-    fn parallel(&self) -> usize;
+    /// How many platforms may be at work at once, where so many are asked for.
+    fn parallel(&self, asked: Option<usize>) -> usize;
 
     /// Why a law cannot be checked here by these steps, although it applies.
     fn hindrance(&self, _law: &Law, _steps: &[Step]) -> Option<Hindrance> {
@@ -67,8 +67,8 @@ impl Site for Simulator {
         Some(Box::new(move || Box::new(SimPlatform::new(&profile))))
     }
 
-    fn parallel(&self) -> usize {
-        std::thread::available_parallelism().map_or(1, usize::from)
+    fn parallel(&self, asked: Option<usize>) -> usize {
+        asked.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
     }
 
     fn bookkeeping(&self, profile: &Profile) -> Option<String> {

@@ -116,7 +116,7 @@ pub struct CheckOptions {
     pub seed: u64,
     /// How sequences are drawn.
     pub generator: Generator,
-    /// How many rows at once, where the site allows it; as many as it does where this is not said.
+    /// How many rows at once; as many as there are processors where this is not said. A site with one device has one.
     pub jobs: Option<usize>,
 }
 
@@ -254,7 +254,7 @@ pub fn check(options: &CheckOptions, site: &dyn Site, progress: &(dyn Fn(&str) +
         .collect();
     let results: Vec<Slot> = jobs.iter().map(|_| Mutex::new(None)).collect();
     let next = AtomicUsize::new(0);
-    let workers = options.jobs.unwrap_or(usize::MAX).min(site.parallel()).min(jobs.len().max(1));
+    let workers = site.parallel(options.jobs).min(jobs.len().max(1));
     std::thread::scope(|scope| {
         for _ in 0..workers {
             scope.spawn(|| {

@@ -74,14 +74,18 @@ pub(super) fn check_subject(
         let counted = until_broken.get(&law.id).or_else(|| judged.tallies.get(&law.id));
         let tally = counted.copied().unwrap_or_default();
         let broken = until_broken.contains_key(&law.id);
-        // What the platform lacks, or what cut the run short: a part of the sequences proves nothing of the rest.
-        let hindrance = site.hindrance(law, &[]).or_else(|| judged.hindrance.clone());
-        let standing = match (broken, hindrance, tally.held, tally.refused) {
-            (true, ..) => Standing::Broken,
-            (false, Some(Hindrance(reason)), ..) => Standing::NotChecked(reason),
-            (false, _, 1.., _) => Standing::Passed,
-            (false, _, 0, 1..) => Standing::Refused,
-            (false, None, 0, 0) => why_not(law, choice, subject),
+        let standing = match not_applicable(law, choice, subject) {
+            _ if broken => Standing::Broken,
+            Some(reason) => Standing::NotApplicable(reason.to_owned()),
+            // What the platform lacks, or what cut the run short: a part of the sequences proves nothing of the rest.
+            None => match (site.hindrance(law, &[]).or_else(|| judged.hindrance.clone()), tally.held, tally.refused) {
+                (Some(Hindrance(reason)), ..) => Standing::NotChecked(reason),
+                (None, 1.., _) => Standing::Passed,
+                (None, 0, 1..) => Standing::Refused,
+                (None, 0, 0) => {
+                    Standing::NotChecked("it did not come up in any sequence; draw more with --cases".to_owned())
+                }
+            },
         };
         LawResult { id: law.id, standing, tally }
     });
@@ -95,22 +99,17 @@ pub(super) fn check_subject(
     (row, failures)
 }
 
-/// Why a law was never checked.
-fn why_not(law: &Law, choice: &ProfileChoice, subject: &SubjectChoice) -> Standing {
+/// Why a law has nothing to check there.
+fn not_applicable(law: &Law, choice: &ProfileChoice, subject: &SubjectChoice) -> Option<&'static str> {
     let info = subject.info();
     let one_device = choice.profile().is_some_and(|profile| profile.device.count < 2);
-    let not_applicable = |reason: &str| Standing::NotApplicable(reason.to_owned());
-    if law.needs.contains(&Need::ThreadSafe) && !info.thread_safe {
-        not_applicable("the subject does not say that it is thread-safe")
-    } else if law.needs.contains(&Need::Budget) && info.budget.is_none() {
-        not_applicable("the subject has no budget")
-    } else if law.needs.contains(&Need::Report) && !info.reports_held {
-        not_applicable("the subject does not report what it holds")
-    } else if law.needs.contains(&Need::TwoDevices) && one_device {
-        not_applicable("there is one device")
-    } else {
-        Standing::NotChecked("it did not come up in any sequence; draw more with --cases".to_owned())
-    }
+    law.needs.iter().find_map(|need| match need {
+        Need::ThreadSafe if !info.thread_safe => Some("the subject does not say that it is thread-safe"),
+        Need::Budget if info.budget.is_none() => Some("the subject has no budget"),
+        Need::Report if !info.reports_held => Some("the subject does not report what it holds"),
+        Need::TwoDevices if one_device => Some("there is one device"),
+        _ => None,
+    })
 }
 
 /// The first law that a subject breaks, and how many sequences were drawn until then.

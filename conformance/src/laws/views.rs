@@ -157,7 +157,7 @@ static VIEW_LAWS: [ViewLaw; 19] = [
             "V16",
             "(with a budget) Held bytes never pass the budget, and eviction never takes a view in use.",
             "seed (argument 2)",
-            &[Need::Budget],
+            &[Need::Budget, Need::Registration],
         ),
         check: Some(within_budget),
     },
@@ -784,7 +784,8 @@ fn within_budget(evidence: &Evidence<'_>, _: &mut Bench<'_>) -> Option<Verdict> 
             return broken(format!("{} are mapped, of a budget of {}", ByteCount(bytes), ByteCount(budget)));
         }
     }
-    if held.is_empty() { None } else { HELD }
+    // Where nothing can be mapped, nothing passes a budget.
+    if held.is_empty() { evidence.refused_by_platform().then_some(Verdict::Refused) } else { HELD }
 }
 
 fn every_call_returns(evidence: &Evidence<'_>, _: &mut Bench<'_>) -> Option<Verdict> {

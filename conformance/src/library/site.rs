@@ -10,7 +10,7 @@ use super::find::CannotOpen;
 use super::remote::{Home, RemotePlatform, Summons};
 use super::wire::MachineFacts;
 use crate::case::{Op, Step, Via};
-use crate::laws::Law;
+use crate::laws::{Law, Need};
 use crate::platform::{Loss, Platform};
 use crate::site::{Hindrance, Site};
 
@@ -121,7 +121,7 @@ impl Site for LibrarySite {
     }
 
     /// The device is one, and its memory is limited.
-    fn parallel(&self) -> usize {
+    fn parallel(&self, _asked: Option<usize>) -> usize {
         1
     }
 
@@ -129,6 +129,10 @@ impl Site for LibrarySite {
         let mut missing = self.facts.missing.iter().filter_map(Missing::symbol);
         if let Some(symbol) = missing.find(|symbol| symbol.views.contains(&law.id.0)) {
             return Some(lack(symbol));
+        }
+        if law.needs.contains(&Need::ThreadSafe) {
+            let why = "two threads are judged by doing everything again, which takes a device that answers the same";
+            return Some(Hindrance(why.to_owned()));
         }
         // The suite's own limit would answer for the device.
         if law.id.0 == "D24" && self.facts.memory.is_none() {

@@ -1,6 +1,6 @@
 //! The table of a run: profile × subject × laws.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
@@ -83,18 +83,16 @@ fn mark(standing: &Standing) -> char {
 /// Why laws were not applicable or not checked: one line for each law and reason, with the rows that it is about.
 #[must_use]
 pub fn reasons(report: &Report) -> String {
-    let mut rows: BTreeMap<(LawId, &str, &str), Vec<String>> = BTreeMap::new();
+    let mut rows: BTreeMap<(LawId, &str, &str), Vec<&Row>> = BTreeMap::new();
     let mut books: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for row in &report.rows {
-        let name =
-            row.subject.as_ref().map_or_else(|| row.profile.clone(), |subject| format!("{}/{subject}", row.profile));
         for law in &row.laws {
             let (word, reason) = match &law.standing {
                 Standing::NotApplicable(reason) => ("not applicable", reason),
                 Standing::NotChecked(reason) => ("not checked", reason),
                 Standing::Passed | Standing::Refused | Standing::Broken => continue,
             };
-            rows.entry((law.id, word, reason)).or_default().push(name.clone());
+            rows.entry((law.id, word, reason)).or_default().push(row);
         }
         if let Some(reason) = &row.bookkeeping {
             books.entry(reason).or_default().push(&row.profile);
@@ -102,10 +100,8 @@ pub fn reasons(report: &Report) -> String {
     }
     // Laws that share a reason share a line.
     let mut lines: Vec<(Vec<String>, String)> = Vec::new();
-    for ((law, word, reason), mut names) in rows {
-        let all = report.rows.iter().filter(|row| row.laws.iter().any(|result| result.id == law)).count();
-        names.sort();
-        let names = if names.len() == all && all > 1 { "everywhere".to_owned() } else { names.join(", ") };
+    for ((law, word, reason), rows) in rows {
+        let names = where_it_is(law, &rows, report);
         let said = format!("{word}: {reason} ({names})");
         match lines.iter_mut().find(|(_, other)| *other == said) {
             Some((laws, _)) => laws.push(law.to_string()),
@@ -125,6 +121,27 @@ pub fn reasons(report: &Report) -> String {
         );
     }
     text
+}
+
+/// The rows that a reason is about: a subject alone stands for its rows on every profile.
+fn where_it_is(law: LawId, rows: &[&Row], report: &Report) -> String {
+    let all: Vec<&Row> = report.rows.iter().filter(|row| row.laws.iter().any(|result| result.id == law)).collect();
+    if rows.len() == all.len() && all.len() > 1 {
+        return "everywhere".to_owned();
+    }
+    let whole = |subject: &String| {
+        let of = |rows: &[&Row]| rows.iter().filter(|row| row.subject.as_ref() == Some(subject)).count();
+        of(&all) > 1 && of(&all) == of(rows)
+    };
+    let names: BTreeSet<String> = rows
+        .iter()
+        .map(|row| match &row.subject {
+            Some(subject) if whole(subject) => subject.clone(),
+            Some(subject) => format!("{}/{subject}", row.profile),
+            None => row.profile.clone(),
+        })
+        .collect();
+    names.into_iter().collect::<Vec<_>>().join(", ")
 }
 
 /// How much was run, and how it ended.

@@ -54,11 +54,6 @@ pub fn describe_step(step: &Step) -> String {
     if step.hold {
         text += ", and hold the view";
     }
-    match step.pause {
-        None => {}
-        Some(Pause::Before(nth)) => text += &format!(", paused before its call {nth}: meanwhile"),
-        Some(Pause::After(nth)) => text += &format!(", paused after its call {nth}: meanwhile"),
-    }
     if let Some(fail) = &step.fail {
         let which = match fail.nth {
             nth if fail.lasting => format!("every {} from number {nth} on", fail.call),
@@ -67,7 +62,12 @@ pub fn describe_step(step: &Step) -> String {
         };
         text += &format!("   ({which} fails: {})", fail.error);
     }
-    text
+    let stands_still = match step.pause {
+        None => return text,
+        Some(Pause::Before(nth)) => format!("before its call {nth}"),
+        Some(Pause::After(nth)) => format!("after its call {nth}"),
+    };
+    text + &format!("   (stands still {stands_still}, and the next step runs)")
 }
 
 /// Breaks a text at 80 columns, the first line and the others each behind their indent.

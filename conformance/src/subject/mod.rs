@@ -61,7 +61,8 @@ pub enum Acquired {
 /// What a subject says of itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SubjectInfo {
-    /// Whether its calls may come from several threads at once.
+    /// Whether its calls may come from several threads at once. It locks by [`PlatformTable::enter`] then, and by nothing
+    /// else, so that the suite knows which thread waits.
     pub thread_safe: bool,
     /// The bytes that it may hold mapped, when it has a budget.
     pub budget: Option<u64>,
@@ -69,19 +70,11 @@ pub struct SubjectInfo {
     pub finalize_reentrant: bool,
     /// Whether it reports what it holds.
     pub reports_held: bool,
-    /// Whether it locks by [`PlatformTable::enter`], so that the suite knows which thread waits.
-    pub locks_by_the_suite: bool,
 }
 
 impl Default for SubjectInfo {
     fn default() -> Self {
-        Self {
-            thread_safe: false,
-            budget: None,
-            finalize_reentrant: true,
-            reports_held: true,
-            locks_by_the_suite: false,
-        }
+        Self { thread_safe: false, budget: None, finalize_reentrant: true, reports_held: true }
     }
 }
 

@@ -69,7 +69,7 @@ pub(super) struct Cache {
 /// What a cache does at each point, done right. A mutant does one of them otherwise.
 pub(super) trait Parts: Sync {
     fn info(&self) -> SubjectInfo {
-        SubjectInfo { locks_by_the_suite: true, ..SubjectInfo::default() }
+        SubjectInfo::default()
     }
 
     /// Whether a call keeps others out.
@@ -450,12 +450,12 @@ pub(super) const BUDGET: u64 = 2 << 20;
 
 /// What a cache with a budget says of itself.
 pub(super) fn budgeted() -> SubjectInfo {
-    SubjectInfo { budget: Some(BUDGET), locks_by_the_suite: true, ..SubjectInfo::default() }
+    SubjectInfo { budget: Some(BUDGET), ..SubjectInfo::default() }
 }
 
 /// What a cache for several threads says of itself.
 pub(super) fn thread_safe() -> SubjectInfo {
-    SubjectInfo { thread_safe: true, locks_by_the_suite: true, ..SubjectInfo::default() }
+    SubjectInfo { thread_safe: true, ..SubjectInfo::default() }
 }
 
 /// The cache without a fault.

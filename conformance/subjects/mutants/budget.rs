@@ -38,10 +38,6 @@ plant! {
         fn make_room(&self, _: &Cache, _: &mut dyn PlatformTable, bytes: u64) -> bool {
             self.info().budget.is_some_and(|budget| bytes <= budget)
         }
-        fn opened(&self, cache: &Cache, range: Range, view: hostview_sim::HostAddr) {
-            cache.set_view(range, Some(view));
-            self.count(&mut cache.state().held, range);
-        }
         fn acquire(
             &self,
             cache: &Cache,

@@ -138,7 +138,6 @@ pub(super) fn open(path: &Path) -> Result<(Symbols, SubjectInfo), String> {
             budget: (info.features & BUDGET != 0).then_some(info.budget),
             finalize_reentrant: info.features & FINALIZE_REENTRANT != 0,
             reports_held: info.features & REPORTS_HELD != 0,
-            locks_by_the_suite: false,
         },
     ))
 }
