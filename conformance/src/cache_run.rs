@@ -11,7 +11,9 @@ use crate::case::{Op, Step, Via};
 use crate::driver_run::{NOWHERE, payload};
 use crate::expect::{Came, Context, Mismatch, judge};
 use crate::generate::name_of;
-use crate::laws::{EVERY_CALL_RETURNS, LawId, Verdict, ViewLaw, view_laws, whose_bytes};
+use crate::laws::{
+    EVERY_CALL_OF_A_SUBJECT_RETURNS, EVERY_CALL_RETURNS, LawId, Verdict, ViewLaw, view_laws, whose_bytes,
+};
 use crate::meeting::{Met, Work, meet};
 use crate::platform::Platform;
 use crate::recorder::{CallRecord, Endless, Ledger, PlatformTable, Recorder, SubjectCall};
@@ -712,7 +714,7 @@ impl CacheRun {
         for ViewLaw { law, check } in view_laws() {
             let Some(check) = check.filter(|_| !self.without.contains(&law.id)) else { continue };
             // Of a subject that did not come back nothing more is asked.
-            if over && law.id != LawId("V17") {
+            if over && law.id != EVERY_CALL_OF_A_SUBJECT_RETURNS {
                 continue;
             }
             let mut bench = Bench { recorder: &mut self.recorder, subject: &mut *self.subject };

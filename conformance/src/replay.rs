@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hostview_cache::Held;
+use serde::{Deserialize, Serialize};
+
 use hostview_sim::{ByteCount, CallKind, MemoryMode, Profile, ProfileError, VirtualTime, cost_of, resident_bytes};
 
 use crate::cache_run::{CacheRun, Stepped};
@@ -12,8 +14,8 @@ use crate::driver_run::DriverRun;
 use crate::expect::Mismatch;
 use crate::library::LibrarySite;
 use crate::platform::{Loss, Platform, SimPlatform};
-use crate::sequence::{Setting, afresh};
-use crate::site::{Hindrance, Simulator, Site as _};
+use crate::sequence::afresh;
+use crate::site::{Hindrance, Site as _};
 use crate::subject::{self, Library, SubjectChoice, SubjectLimits, UnknownSubject};
 
 /// Why files could not be replayed.
@@ -126,7 +128,7 @@ fn prepare_case(case: Case, place: &str) -> Result<Prepared, ReplayError> {
 }
 
 /// How a case ended that did not pass.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Discord {
     /// The step, from 0; none when it is about the whole case.
     pub step: Option<usize>,
@@ -171,10 +173,20 @@ impl Prepared {
         match self.case.through {
             Through::Driver => self.run_driver(),
             Through::Cache => {
-                let Some(subject) = self.subject.make() else { return self.run_library() };
+                if let SubjectChoice::Library(library) = &self.subject {
+                    let usage = Usage {
+                        total: VirtualTime::ZERO,
+                        unregister: VirtualTime::ZERO,
+                        memory: MemoryMode::Protected,
+                        resident: resident_bytes(),
+                        held: None,
+                    };
+                    return Ending { discord: library.replay(&self.profile, &self.case), usage };
+                }
+                let Some(subject) = self.subject.make() else { unreachable!("only a library is not made here") };
                 let run = CacheRun::new(Box::new(self.platform()), subject);
-                let run = run.with_threads(afresh(Box::new(self.maker()), self.subject.clone()));
-                let (discord, mut run) = self.drive_cache(run);
+                let mut run = run.with_threads(afresh(Box::new(self.maker()), self.subject.clone()));
+                let discord = drive_cache(&self.case, &mut run);
                 let usage = Usage {
                     total: run.platform().virtual_time().unwrap_or_default(),
                     unregister: VirtualTime::ZERO,
@@ -203,7 +215,7 @@ impl Prepared {
         let discord = match self.case.through {
             Through::Driver => self.drive(&mut *platform),
             Through::Cache => match self.subject.make() {
-                Some(subject) => self.drive_cache(CacheRun::new(platform, subject)).0,
+                Some(subject) => drive_cache(&self.case, &mut CacheRun::new(platform, subject)),
                 None => {
                     return Err(Hindrance("its subject is a library, which runs on the simulator alone".to_owned()));
                 }
@@ -211,39 +223,6 @@ impl Prepared {
         };
         // What was cut short is no verdict on the case.
         if site.stopped() { Err(Hindrance(Loss::Stopped.to_string())) } else { Ok(discord) }
-    }
-
-    /// Runs a library's case in the library's own process: the laws judge it, and what its steps expect is not looked at.
-    fn run_library(&self) -> Ending {
-        let setting = Setting { site: &Simulator, profile: &self.profile, subject: &self.subject, without: &[] };
-        let came = match setting.run_fresh(&self.case.steps) {
-            Ok(result) => result.breach.map(|breach| (Some(breach.step), breach.law.to_string(), breach.what)),
-            Err(Hindrance(why)) => Some((None, String::new(), why)),
-        };
-        let wanted = self.case.expect_law_broken.first();
-        let discord = match (came, wanted) {
-            (Some((_, law, _)), Some(wanted)) if law == *wanted => None,
-            (Some((step, law, came)), _) => {
-                let law = if law.is_empty() { "every law".to_owned() } else { law };
-                Some(Discord { step, expected: format!("{law} to hold"), came, log: None, heaps: None })
-            }
-            (None, Some(wanted)) => Some(Discord {
-                step: None,
-                expected: format!("{wanted} to break"),
-                came: "every law holds".to_owned(),
-                log: None,
-                heaps: None,
-            }),
-            (None, None) => None,
-        };
-        let usage = Usage {
-            total: VirtualTime::ZERO,
-            unregister: VirtualTime::ZERO,
-            memory: MemoryMode::Protected,
-            resident: resident_bytes(),
-            held: None,
-        };
-        Ending { discord, usage }
     }
 
     fn platform(&self) -> SimPlatform {
@@ -294,48 +273,47 @@ impl Prepared {
         platform.describe()
     }
 
-    /// Runs operations of the case's subject: what is not as it must be, and the run at its end.
-    fn drive_cache(&self, mut run: CacheRun) -> (Option<Discord>, CacheRun) {
-        let expected = &self.case.expect_law_broken;
-        let mut seen: Vec<&str> = Vec::new();
-        let mut index = 0;
-        while index < self.case.steps.len() {
-            let Stepped { breaches, mismatch, taken, over } = run.step(index, &self.case.steps);
-            let at = index + taken - 1;
-            let unexpected = breaches.iter().find(|breach| !expected.iter().any(|id| id == breach.law.0));
-            // A law that breaks as it is said to may bring others with it: those are not what the case is about.
-            let unexpected = unexpected.filter(|_| expected.is_empty());
-            seen.extend(breaches.iter().map(|breach| breach.law.0));
-            let came = match (unexpected, mismatch) {
-                (Some(breach), _) => Some((format!("{} to hold", breach.law), breach.what.clone())),
-                (None, Some(mismatch)) => Some((mismatch.expected, mismatch.came)),
-                (None, None) => None,
-            };
-            if let Some((expected, came)) = came {
-                let log = run.last_words();
-                return (Some(Discord { step: Some(at), expected, came, log, heaps: None }), run);
-            }
-            if over {
-                break;
-            }
-            index += taken;
-        }
-        let missing = expected.iter().find(|id| !seen.contains(&id.as_str()));
-        let discord = missing.map(|missing| Discord {
-            step: None,
-            expected: format!("{missing} to break"),
-            came: if seen.is_empty() { "every law holds".to_owned() } else { format!("{} broke", seen.join(", ")) },
-            log: None,
-            heaps: None,
-        });
-        (discord, run)
-    }
-
     /// The step of a discord.
     #[must_use]
     pub fn step(&self, index: usize) -> &Step {
         &self.case.steps[index]
     }
+}
+
+/// Runs a case's operations through its subject: what is not as it must be.
+pub(crate) fn drive_cache(case: &Case, run: &mut CacheRun) -> Option<Discord> {
+    let expected = &case.expect_law_broken;
+    let mut seen: Vec<&str> = Vec::new();
+    let mut index = 0;
+    while index < case.steps.len() {
+        let Stepped { breaches, mismatch, taken, over } = run.step(index, &case.steps);
+        let at = index + taken - 1;
+        let unexpected = breaches.iter().find(|breach| !expected.iter().any(|id| id == breach.law.0));
+        // A law that breaks as it is said to may bring others with it: those are not what the case is about.
+        let unexpected = unexpected.filter(|_| expected.is_empty());
+        seen.extend(breaches.iter().map(|breach| breach.law.0));
+        let differs = match (unexpected, mismatch) {
+            (Some(breach), _) => Some((format!("{} to hold", breach.law), breach.what.clone())),
+            (None, Some(mismatch)) => Some((mismatch.expected, mismatch.came)),
+            (None, None) => None,
+        };
+        if let Some((expected, came)) = differs {
+            let log = run.last_words();
+            return Some(Discord { step: Some(at), expected, came, log, heaps: None });
+        }
+        if over {
+            break;
+        }
+        index += taken;
+    }
+    let missing = expected.iter().find(|id| !seen.contains(&id.as_str()));
+    missing.map(|missing| Discord {
+        step: None,
+        expected: format!("{missing} to break"),
+        came: if seen.is_empty() { "every law holds".to_owned() } else { format!("{} broke", seen.join(", ")) },
+        log: None,
+        heaps: None,
+    })
 }
 
 fn platform(profile: &Profile, bookkeeping: bool) -> SimPlatform {

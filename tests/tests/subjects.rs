@@ -9,11 +9,11 @@ use hostview_tests::c::{compile, has_compiler};
 use hostview_tests::{hostview_in, root};
 use rstest::rstest;
 
-const HEADERS: &str = "-Iconformance/sdk/include";
+const HEADERS: &str = "conformance/sdk/include";
 
 fn library(folder: &Path, name: &str, source: &str, compiler: &str, macros: &[&str]) -> PathBuf {
     let output = folder.join(format!("lib{name}.so"));
-    let headers = format!("-I{}", root().join(&HEADERS[2..]).display());
+    let headers = format!("-I{}", root().join(HEADERS).display());
     let mut arguments = vec!["-shared", "-fPIC", &headers];
     arguments.extend(macros);
     compile(compiler, source, &output, &arguments);
@@ -45,7 +45,7 @@ fn the_cpp_example_keeps_every_law_on_every_profile() {
     cpp(folder.path(), "sound", &[]);
     let run = hostview_in(folder.path(), &["check", "--subject", "./libsound.so", "--cases", "64"]);
     assert_eq!(run.code, Some(0), "{}{}", run.out, run.err);
-    assert!(run.out.contains("sound"), "{}", run.out);
+    assert!(run.out.starts_with("Subject hash_map_cache 1.0, ./libsound.so\n"), "{}", run.out);
     assert_eq!(serving(folder.path()), 0);
 }
 
@@ -66,14 +66,76 @@ fn without_its_unregister_line_it_is_caught_by_a_short_case_that_fails_again() {
     assert_eq!(failure["law"], "V01");
     assert!(failure["case"]["step"].as_array().unwrap().len() <= 4);
     assert!(failure["aftermath"].as_str().unwrap().contains("now reads `b`'s bytes"), "{failure}");
-    let replay = hostview_in(folder.path(), &["replay", "hostview-failures/forgetful-a2a3-V01.toml"]);
+    let replay = hostview_in(folder.path(), &["replay", "hostview-failures/hash_map_cache-a2a3-V01.toml"]);
     assert_eq!(replay.code, Some(1), "{}{}", replay.out, replay.err);
     assert!(replay.out.contains("V01 to hold"), "{}", replay.out);
 }
 
+/// What a case expects of its steps is looked at in a library's process as it is here.
+#[test]
+fn a_case_of_a_library_is_replayed_step_by_step() {
+    if !has_compiler("g++") || !has_compiler("cc") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    cpp(folder.path(), "sound", &[]);
+    library(folder.path(), "aborts", "fixtures/subjects/misbehaves.c", "cc", &["-DABORTS"]);
+    let steps = |subject: &str, head: &str, read: &str| {
+        format!(
+            "profile = \"a2a3\"\nthrough = \"cache\"\nsubject = \"./lib{subject}.so\"\n{head}\n\
+             [[step]]\nop = \"alloc\"\nname = \"a\"\nbytes = 4096\n\
+             [[step]]\nop = \"write\"\ntarget = \"a\"\nbytes = 2\nfill = 0x5a\n\
+             [[step]]\nop = \"read\"\ntarget = \"a\"\nbytes = 2\nexpect = {{ bytes = \"{read}\", held = {{ count = {count}, \
+             bytes = {bytes} }} }}\n[[step]]\nop = \"acquire\"\ntarget = \"a\"\nexpect = {{ any = true }}\n",
+            count = u8::from(subject == "sound"),
+            bytes = if subject == "sound" { 4096 } else { 0 },
+        )
+    };
+    for (case, code, said) in [
+        (steps("sound", "", "5a5a"), 0, "1 passed"),
+        (steps("sound", "", "5b5b"), 1, "expected: bytes 5b5b"),
+        (steps("aborts", "", "5a5a"), 1, "ends the process with SIGABRT"),
+        (steps("aborts", "expect_law_broken = [\"V17\"]", "5a5a"), 0, "1 passed"),
+    ] {
+        std::fs::write(folder.path().join("case.toml"), case).unwrap();
+        let run = hostview_in(folder.path(), &["replay", "case.toml"]);
+        assert_eq!(run.code, Some(code), "{}{}", run.out, run.err);
+        assert!(run.out.contains(said), "{}", run.out);
+    }
+}
+
+/// A law that is asked for alone is not said to hold by sequences that the subject did not live through.
+#[test]
+fn whichever_law_is_asked_for_a_crash_is_told() {
+    if !has_compiler("cc") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    library(folder.path(), "aborts", "fixtures/subjects/misbehaves.c", "cc", &["-DABORTS"]);
+    let run =
+        hostview_in(folder.path(), &["check", "--subject", "./libaborts.so", "--profile", "a2a3", "--law", "V01"]);
+    assert_eq!(run.code, Some(1), "{}", run.out);
+    assert!(run.out.contains("V17 is broken by `aborts`"), "{}", run.out);
+    assert!(run.out.contains("V01 not checked: the subject does not come back"), "{}", run.out);
+}
+
+/// Descriptors that a subject leaves open fill no process: another one takes over before they are missed.
+#[test]
+fn what_a_subject_leaves_open_is_no_verdict_on_a_later_sequence() {
+    if !has_compiler("cc") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    library(folder.path(), "leaks", "fixtures/subjects/misbehaves.c", "cc", &["-DLEAKS"]);
+    let arguments = ["check", "--subject", "./libleaks.so", "--profile", "a2a3", "--law", "V04", "--cases", "512"];
+    let run = hostview_in(folder.path(), &arguments);
+    assert_eq!(run.code, Some(0), "{}", run.out);
+    assert_eq!(serving(folder.path()), 0);
+}
+
 #[rstest]
-#[case("ABORTS", "ends the process with SIGABRT")]
-#[case("NULL_POINTER", "ends the process with SIGSEGV at 0x0")]
+#[case("ABORTS", "ends the process with SIGABRT, in hv_subject_acquire+0x")]
+#[case("NULL_POINTER", "ends the process with SIGSEGV at 0x0, in hv_subject_acquire+0x")]
 #[case("SPINS", "does not return within 0.4 s")]
 #[case("EXITS", "ends the process with exit 3")]
 #[case("ALLOCATES", "out of memory: it may take 64 MiB")]
@@ -153,7 +215,33 @@ fn what_is_no_subject_is_said_in_one_message() {
     assert_eq!(serving(folder.path()), 0);
 }
 
-/// The sizes of the header's structures are those of the Rust side: the library says them, and is refused otherwise.
+/// The header and the Rust side have one layout: a C program says where each member is.
+#[test]
+fn the_header_and_this_side_have_one_layout() {
+    if !has_compiler("cc") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let places: String = hostview::subject::layout()
+        .iter()
+        .map(|(place, _)| match place.split_once('.') {
+            None => format!("    printf(\"{place} %zu\\n\", sizeof({place}));\n"),
+            Some((whole, member)) => {
+                format!("    printf(\"{place} %zu\\n\", offsetof({whole}, {member}));\n")
+            }
+        })
+        .collect();
+    let source = folder.path().join("layout.c");
+    let program = "#include <stddef.h>\n#include <stdio.h>\n#include \"hostview_subject.h\"\nint main(void) {\n";
+    std::fs::write(&source, format!("{program}{places}}}\n")).unwrap();
+    let built = folder.path().join("layout");
+    let headers = format!("-I{}", root().join(HEADERS).display());
+    compile("cc", &source.display().to_string(), &built, &[&headers]);
+    let said = String::from_utf8(Command::new(built).output().unwrap().stdout).unwrap();
+    let ours: String = hostview::subject::layout().iter().map(|(place, at)| format!("{place} {at}\n")).collect();
+    assert_eq!(said, ours);
+}
+
 #[test]
 fn the_header_compiles_alone_in_c_and_in_cpp() {
     for (compiler, standard) in [("cc", "-std=c11"), ("g++", "-std=c++17")] {

@@ -23,7 +23,7 @@ extern "C" {
 #define HV_OK 0
 #define HV_REFUSED (-1)
 
-/* What a subject says of itself. */
+/* What a subject says of itself. Bit 0 is kept for subjects that several threads may call at once. */
 #define HV_BUDGET (1u << 1)             /* never holds more than `budget` bytes mapped */
 #define HV_FINALIZE_REENTRANT (1u << 2) /* finalize may be called again */
 #define HV_REPORTS_HELD (1u << 3)       /* hv_subject_held tells the truth */
@@ -33,6 +33,8 @@ typedef struct hv_info {
     uint32_t size;     /* sizeof(hv_info), likewise */
     uint64_t features; /* the bits above */
     uint64_t budget;   /* in bytes, with HV_BUDGET */
+    const char *name;  /* what reports call it: letters, digits, - and _; the file's name where it is null */
+    const char *build; /* its own version, in whatever form; may be null */
 } hv_info;
 
 /* The driver, as the subject may call it. Each answers 0 or an error number over 0, and changes nothing then. */

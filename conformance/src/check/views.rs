@@ -241,6 +241,10 @@ fn failure(
         breach.what += " (seen once: the same sequence did not fail again)";
     } else {
         let shorter = shrink(steps.clone(), |candidate| run(candidate).is_some());
+        // What was given up soon while it was made shorter must be seen once more with all the time that it may take.
+        if let SubjectChoice::Library(library) = subject {
+            library.forgive();
+        }
         if let Some(SequenceResult { breach: Some(found), log: words, aftermath: after, .. }) = run(&shorter) {
             (breach, log, aftermath) = (found, words, after);
             steps = shorter;

@@ -100,6 +100,11 @@ pub(super) fn run(arguments: &CheckArguments) -> Result<Exit, Wrong> {
     });
     bar.finish_and_clear();
 
+    for subject in &options.subjects {
+        if let SubjectChoice::Library(library) = subject {
+            say_line(&format!("Subject {}\n", library.describe()));
+        }
+    }
     say(&matrix(&report));
     let reasons = reasons(&report);
     if !reasons.is_empty() {

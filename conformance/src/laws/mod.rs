@@ -16,8 +16,8 @@ use crate::cache_run::{Bench, Evidence};
 use crate::case::Step;
 
 pub use driver::{Draw, EVERY_CALL_RETURNS, driver_laws};
-pub use views::view_laws;
 pub(crate) use views::whose_bytes;
+pub use views::{EVERY_CALL_OF_A_SUBJECT_RETURNS, view_laws};
 
 /// A law's id. Ids are never reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -192,6 +192,9 @@ static VIEW_LAWS: [ViewLaw; 19] = [
     },
 ];
 
+/// The V-law that a call returns. A subject that takes its process along breaks it, whatever else is asked.
+pub const EVERY_CALL_OF_A_SUBJECT_RETURNS: LawId = LawId("V17");
+
 /// The V-laws, in the order of their ids.
 #[must_use]
 pub fn view_laws() -> &'static [ViewLaw] {

@@ -12,13 +12,14 @@ use std::sync::Arc;
 use hostview_cache::{CacheError, Held, RangeError};
 use hostview_sim::config::nearest;
 use hostview_sim::{DeviceAddr, Fault, HostAddr, PagePolicy};
+use serde::{Deserialize, Serialize};
 
 use crate::case::Op;
 use crate::code::ErrorCode;
 use crate::recorder::PlatformTable;
 
 pub use mutants::{Mutant, mutants};
-pub use opened::{Library, SubjectLimits, serve};
+pub use opened::{Library, SubjectLimits, layout, serve};
 
 /// Why a subject did not do what it was asked.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -59,7 +60,7 @@ pub enum Acquired {
 }
 
 /// What a subject says of itself.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SubjectInfo {
     /// Whether its calls may come from several threads at once. It locks by [`PlatformTable::enter`] then, and by nothing
     /// else, so that the suite knows which thread waits.

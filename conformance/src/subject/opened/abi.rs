@@ -3,14 +3,15 @@
 #![allow(unsafe_code, reason = "the C boundary")]
 
 use std::cell::Cell;
-use std::ffi::{c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::ptr::{NonNull, null_mut};
+use std::ptr::{NonNull, null, null_mut};
 
 use hostview_cache::Held;
 use hostview_sim::{DeviceAddr, HostAddr, PagePolicy};
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+use serde::{Deserialize, Serialize};
 
 use super::notes::Notes;
 use crate::case::Op;
@@ -26,12 +27,14 @@ const FINALIZE_REENTRANT: u64 = 1 << 2;
 const REPORTS_HELD: u64 = 1 << 3;
 
 #[repr(C)]
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Info {
     version: u32,
     size: u32,
     features: u64,
     budget: u64,
+    name: *const c_char,
+    build: *const c_char,
 }
 
 #[repr(C)]
@@ -104,7 +107,7 @@ symbols! {
 }
 
 /// Loads a subject's library for the life of the process: its functions, and what it says of itself.
-pub(super) fn open(path: &Path) -> Result<(Symbols, SubjectInfo), String> {
+pub(super) fn open(path: &Path) -> Result<(Symbols, Said), String> {
     let shown = path.display().to_string();
     // SAFETY: loading runs the library's constructors, in a process that was made for that and is watched by another.
     let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }.map_err(|error| {
@@ -119,7 +122,7 @@ pub(super) fn open(path: &Path) -> Result<(Symbols, SubjectInfo), String> {
             missing.join(", ")
         )
     })?;
-    let mut info = Info::default();
+    let mut info = Info { version: 0, size: 0, features: 0, budget: 0, name: null(), build: null() };
     // SAFETY: `info` is what the function fills.
     unsafe { (symbols.info)(&raw mut info) };
     if info.version != VERSION || info.size as usize != size_of::<Info>() {
@@ -131,15 +134,59 @@ pub(super) fn open(path: &Path) -> Result<(Symbols, SubjectInfo), String> {
             size_of::<Info>()
         ));
     }
-    Ok((
-        symbols,
-        SubjectInfo {
+    // SAFETY: null, or text of the library's own that ends with a zero; the library is never unloaded.
+    let text = |text: *const c_char| (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy());
+    let name = text(info.name).map(|name| {
+        let plain = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
+        if plain { Ok(name.into_owned()) } else { Err(name.into_owned()) }
+    });
+    let name = name.transpose().map_err(|name| {
+        format!(
+            "{shown}: calls itself {name:?}; a name has letters, digits, - and _, so that files can be called by it"
+        )
+    })?;
+    let said = Said {
+        name,
+        build: text(info.build).map(std::borrow::Cow::into_owned),
+        info: SubjectInfo {
             thread_safe: false,
             budget: (info.features & BUDGET != 0).then_some(info.budget),
             finalize_reentrant: info.features & FINALIZE_REENTRANT != 0,
             reports_held: info.features & REPORTS_HELD != 0,
         },
-    ))
+    };
+    Ok((symbols, said))
+}
+
+/// What a library says of itself.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Said {
+    pub(super) name: Option<String>,
+    pub(super) build: Option<String>,
+    pub(super) info: SubjectInfo,
+}
+
+/// Where each member of the header's structures is, in bytes, as this side has it; and how large they are.
+#[must_use]
+pub fn layout() -> Vec<(&'static str, usize)> {
+    use std::mem::offset_of;
+    vec![
+        ("hv_info", size_of::<Info>()),
+        ("hv_info.size", offset_of!(Info, size)),
+        ("hv_info.features", offset_of!(Info, features)),
+        ("hv_info.budget", offset_of!(Info, budget)),
+        ("hv_info.name", offset_of!(Info, name)),
+        ("hv_info.build", offset_of!(Info, build)),
+        ("hv_platform", size_of::<Table>()),
+        ("hv_platform.size", offset_of!(Table, size)),
+        ("hv_platform.context", offset_of!(Table, context)),
+        ("hv_platform.alloc", offset_of!(Table, alloc)),
+        ("hv_platform.free", offset_of!(Table, free)),
+        ("hv_platform.register_view", offset_of!(Table, register)),
+        ("hv_platform.unregister_view", offset_of!(Table, unregister)),
+        ("hv_platform.copy_in", offset_of!(Table, copy_in)),
+        ("hv_platform.copy_out", offset_of!(Table, copy_out)),
+    ]
 }
 
 /// One cache of an opened library.
@@ -154,7 +201,7 @@ pub(super) struct Opened {
 unsafe impl Send for Opened {}
 
 impl Opened {
-    pub(super) fn new((symbols, info): (Symbols, SubjectInfo), notes: &'static Notes) -> Option<Self> {
+    pub(super) fn new(symbols: Symbols, info: SubjectInfo, notes: &'static Notes) -> Option<Self> {
         // SAFETY: the table lives for ever.
         let this = unsafe { (symbols.create)(&raw const TABLE.0) };
         Some(Self { symbols, info, this: NonNull::new(this)?, notes })

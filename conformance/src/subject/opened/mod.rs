@@ -8,5 +8,6 @@ mod notes;
 mod remote;
 mod worker;
 
+pub use abi::layout;
 pub use remote::{Library, SubjectLimits};
 pub use worker::serve;

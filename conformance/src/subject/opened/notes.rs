@@ -2,12 +2,14 @@
 
 #![allow(unsafe_code, reason = "shared memory, standard output and signals")]
 
+use std::ffi::{CStr, CString, c_void};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
 
 use crate::case::Op;
 
@@ -25,6 +27,8 @@ pub(super) struct Page {
     pub(super) fault: AtomicU64,
     /// What was resident when it crashed, in KiB.
     pub(super) resident: AtomicU64,
+    /// The subject's own calls that it was in, the innermost first, as text that ends with a zero.
+    stack: [AtomicU8; 256],
 }
 
 const OPS: [Op; 9] =
@@ -51,6 +55,12 @@ impl Page {
         Ok(unsafe { &*at.cast::<Self>() })
     }
 
+    pub(super) fn stack(&self) -> String {
+        let text: Vec<u8> =
+            self.stack.iter().map(|byte| byte.load(Ordering::Relaxed)).take_while(|byte| *byte != 0).collect();
+        String::from_utf8_lossy(&text).into_owned()
+    }
+
     pub(super) fn op(&self) -> &'static str {
         OPS.get(self.op.load(Ordering::Relaxed) as usize).map_or("a call", |op| op.name())
     }
@@ -65,11 +75,16 @@ pub(super) struct Notes {
 }
 
 static PAGE: AtomicU64 = AtomicU64::new(0);
+/// The path of the subject's library, as the loader has it.
+static LIBRARY: OnceLock<CString> = OnceLock::new();
 
 impl Notes {
-    /// Takes standard output from the subject, and notes where it crashes.
-    pub(super) fn take(path: &Path) -> io::Result<&'static Self> {
+    /// Takes standard output from the subject, and notes where in its own library it crashes.
+    pub(super) fn take(path: &Path, library: &Path) -> io::Result<&'static Self> {
         let page = Page::map(&File::options().read(true).write(true).open(path)?)?;
+        LIBRARY.get_or_init(|| CString::new(library.as_os_str().as_bytes()).unwrap_or_default());
+        // The first one loads what the others need: not in a handler.
+        frames(&mut [std::ptr::null_mut(); 1]);
         PAGE.store(std::ptr::from_ref(page) as u64, Ordering::Relaxed);
         // SAFETY: the name is a literal; the descriptor is new and owned by nobody else.
         let output = unsafe {
@@ -124,8 +139,69 @@ extern "C" fn note_fault(signal: i32, info: *mut libc::siginfo_t, _: *mut libc::
             (*page).fault.store(((*info).si_addr() as u64).wrapping_add(1), Ordering::Relaxed);
         }
         let mut usage: libc::rusage = std::mem::zeroed();
+        note_stack(&(*page).stack, signal != libc::SIGABRT);
         if libc::getrusage(libc::RUSAGE_SELF, &raw mut usage) == 0 {
             (*page).resident.store(u64::try_from(usage.ru_maxrss).unwrap_or(0), Ordering::Relaxed);
+        }
+    }
+}
+
+/// The addresses of the calls that this one is in; how many.
+#[cfg(target_env = "gnu")]
+fn frames(into: &mut [*mut c_void]) -> usize {
+    // SAFETY: so many may be written.
+    let found = unsafe { libc::backtrace(into.as_mut_ptr(), i32::try_from(into.len()).unwrap_or(0)) };
+    usize::try_from(found).unwrap_or(0)
+}
+
+/// There is none to be had.
+#[cfg(not(target_env = "gnu"))]
+fn frames(_: &mut [*mut c_void]) -> usize {
+    0
+}
+
+/// Notes those of the calls that are the subject's own: `name+0x12 < name+0x34`, or the place in the library for what has
+/// no name. Nothing is allocated. `faulted` says that the innermost may be where it stopped, and not where a call returns to.
+fn note_stack(text: &[AtomicU8], faulted: bool) {
+    let Some(library) = LIBRARY.get() else { return };
+    let mut at = 0;
+    let mut write = |bytes: &[u8]| {
+        // The last byte stays 0.
+        for byte in bytes {
+            if at + 1 < text.len() {
+                text[at].store(*byte, Ordering::Relaxed);
+                at += 1;
+            }
+        }
+    };
+    let mut found = [std::ptr::null_mut(); 32];
+    let mut first = true;
+    let count = frames(&mut found).min(found.len());
+    for frame in &found[..count] {
+        // SAFETY: zeroes are a valid answer, which the loader fills; its texts live as long as their libraries.
+        let (path, name, base) = unsafe {
+            let mut info: libc::Dl_info = std::mem::zeroed();
+            // A call that never returns may be its function's last: where it returns to is another's then.
+            let inside = (*frame as u64).wrapping_sub(u64::from(!(first && faulted))) as *mut c_void;
+            if libc::dladdr(inside, &raw mut info) == 0 || info.dli_fname.is_null() {
+                continue;
+            }
+            let name = (!info.dli_sname.is_null()).then(|| CStr::from_ptr(info.dli_sname));
+            let base = if name.is_some() { info.dli_saddr } else { info.dli_fbase };
+            (CStr::from_ptr(info.dli_fname), name, base)
+        };
+        if path != library.as_c_str() {
+            continue;
+        }
+        if !std::mem::take(&mut first) {
+            write(b" < ");
+        }
+        write(name.map_or(b"the library", CStr::to_bytes));
+        write(b"+0x");
+        let offset = (*frame as u64).wrapping_sub(base as u64);
+        let digits = (64 - offset.leading_zeros()).div_ceil(4).max(1);
+        for digit in (0..digits).rev() {
+            write(&[b"0123456789abcdef"[(offset >> (4 * digit)) as usize & 0xf]]);
         }
     }
 }

@@ -14,16 +14,20 @@ use hostview_sim::{MemoryMode, Profile};
 use serde::{Deserialize, Serialize};
 use tempfile::NamedTempFile;
 
+use super::abi::Said;
 use super::notes::Page;
 use crate::cache_run::{Breach, Tally};
-use crate::case::Step;
-use crate::laws::{LawId, find};
+use crate::case::{Case, Step};
+use crate::laws::{EVERY_CALL_OF_A_SUBJECT_RETURNS, LawId, find};
+use crate::replay::Discord;
 use crate::sequence::SequenceResult;
 use crate::site::Hindrance;
 use crate::subject::SubjectInfo;
 
 /// How a process ends whose subject called the platform on and on.
 pub(super) const CALLED_ON_AND_ON: i32 = 87;
+/// A library that makes no subject.
+const NO_SUBJECT: &str = "hv_subject_create gives no subject";
 /// How often a wait looks at the process.
 const GLANCE: Duration = Duration::from_millis(10);
 /// How much sooner a call is given up, and how much less memory granted, once the subject has gone.
@@ -48,23 +52,35 @@ impl Default for SubjectLimits {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Ask {
     pub(super) profile: Profile,
-    pub(super) steps: Vec<Step>,
     pub(super) without: Vec<String>,
+    pub(super) what: What,
 }
 
-/// The first thing that it says.
+/// What is to be run.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Opening {
-    Opened { budget: Option<u64>, finalize_reentrant: bool, reports_held: bool },
-    CannotOpen(String),
+pub(super) enum What {
+    /// Steps, until a law breaks.
+    Sequence(Vec<Step>),
+    /// A case, with what it expects.
+    Case(Box<Case>),
 }
 
-/// What a sequence came to.
+/// What it answers.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Ran {
+pub(super) struct Ran {
+    pub(super) came: Came,
+    /// Whether the process is to run nothing more.
+    pub(super) spent: bool,
+}
+
+/// What came of it.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Came {
     /// The library made no subject.
     NoSubject,
-    /// It was run to its end, or until a law broke: which, at which step, how, and what was held.
+    /// What of a case was not as it must be.
+    Replayed(Option<Discord>),
+    /// A sequence was run to its end, or until a law broke: which, at which step, how, and what was held.
     Ran {
         breach: Option<(String, usize, String, Vec<String>)>,
         tallies: Vec<(String, u64, u64)>,
@@ -74,7 +90,7 @@ pub(super) enum Ran {
     },
 }
 
-impl From<SequenceResult> for Ran {
+impl From<SequenceResult> for Came {
     fn from(result: SequenceResult) -> Self {
         Self::Ran {
             breach: result.breach.map(|breach| (breach.law.0.to_owned(), breach.step, breach.what, breach.holding)),
@@ -95,7 +111,7 @@ pub struct Library {
     path: PathBuf,
     argument: String,
     name: String,
-    info: SubjectInfo,
+    said: Said,
     program: PathBuf,
     limits: SubjectLimits,
     /// Processes that wait for work.
@@ -121,14 +137,17 @@ impl Library {
             name: stem.strip_prefix("lib").unwrap_or(&stem).to_owned(),
             argument: argument.to_owned(),
             path,
-            info: SubjectInfo::default(),
+            said: Said { name: None, build: None, info: SubjectInfo::default() },
             program: program.to_owned(),
             limits,
             idle: Mutex::new(Vec::new()),
             gone: AtomicBool::new(false),
         };
-        let (process, info) = library.start()?;
-        library.info = info;
+        let (process, said) = library.start()?;
+        if let Some(name) = &said.name {
+            library.name.clone_from(name);
+        }
+        library.said = said;
         library.idle = Mutex::new(vec![process]);
         Ok(library)
     }
@@ -148,10 +167,24 @@ impl Library {
     /// What it says of itself.
     #[must_use]
     pub fn info(&self) -> SubjectInfo {
-        self.info
+        self.said.info
     }
 
-    fn start(&self) -> Result<(Process, SubjectInfo), String> {
+    /// Its name, its own version, and where it is from.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let build = self.said.build.as_ref().map_or_else(String::new, |build| format!(" {build}"));
+        format!("{}{build}, {}", self.name, self.argument)
+    }
+
+    /// Takes it for well again: the full limits hold for what comes.
+    pub(crate) fn forgive(&self) {
+        if self.gone.swap(false, Ordering::Relaxed) {
+            self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        }
+    }
+
+    fn start(&self) -> Result<(Process, Said), String> {
         let failed = |error: std::io::Error| format!("{}: no process for it: {error}", self.argument);
         let file = NamedTempFile::new().map_err(failed)?;
         file.as_file().set_len(4096).map_err(failed)?;
@@ -181,77 +214,89 @@ impl Library {
             }
         });
         let mut process = Process { child, requests: Some(requests), replies, page, memory, _file: file };
-        match process.hear::<Opening>(self.limits.call) {
-            Ok(Opening::Opened { budget, finalize_reentrant, reports_held }) => {
-                let info = SubjectInfo { budget, finalize_reentrant, reports_held, ..SubjectInfo::default() };
-                Ok((process, info))
-            }
-            Ok(Opening::CannotOpen(why)) => Err(why),
+        match process.hear::<Result<Said, String>>(self.limits.call) {
+            Ok(opening) => opening.map(|said| (process, said)),
             Err(end) => Err(format!("{}: opening it fails: it {}", self.argument, end.describe(self.limits.call))),
         }
     }
 
-    /// Runs a sequence until a law breaks.
+    /// Has something run; none when it took the process with it, and how then: at which step, and what it did.
+    fn ask(&self, ask: &Ask) -> Result<Result<Came, (usize, String)>, String> {
+        let waiting = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let mut process = match waiting {
+            Some(process) => process,
+            None => self.start()?.0,
+        };
+        // Once it went, it is given up sooner: what is looked for then is a shorter way to the same.
+        let limit = if self.gone.load(Ordering::Relaxed) { self.limits.call / SOONER } else { self.limits.call };
+        match process.say(ask).and_then(|()| process.hear::<Ran>(limit)) {
+            Ok(Ran { came, spent }) => {
+                if !spent {
+                    self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(process);
+                }
+                Ok(Ok(came))
+            }
+            Err(end) => {
+                self.gone.store(true, Ordering::Relaxed);
+                let step = process.page.step.load(Ordering::Relaxed) as usize;
+                let what = format!("{} {}", process.page.op(), end.describe(self.limits.call));
+                Ok(Err((step, what + &process.last_words(&end, self.limits.memory))))
+            }
+        }
+    }
+
+    /// Runs a sequence until a law breaks. That its calls return is asked whichever laws are.
     pub(crate) fn run(
         &self,
         profile: &Profile,
         steps: &[Step],
         without: &[LawId],
     ) -> Result<SequenceResult, Hindrance> {
-        let waiting = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let mut process = match waiting {
-            Some(process) => process,
-            None => self.start().map_err(Hindrance)?.0,
-        };
         let ask = Ask {
             profile: profile.clone(),
-            steps: steps.to_vec(),
             without: without.iter().map(|law| law.0.to_owned()).collect(),
+            what: What::Sequence(steps.to_vec()),
         };
-        // Once it hung, it is given up sooner: what is looked for then is a shorter way to the same.
-        let limit = if self.gone.load(Ordering::Relaxed) { self.limits.call / SOONER } else { self.limits.call };
-        let heard = process.say(&ask).and_then(|()| process.hear::<Ran>(limit));
-        match heard {
-            Ok(Ran::NoSubject) => Err(Hindrance("hv_subject_create gives no subject".to_owned())),
-            Ok(Ran::Ran { breach, tallies, log, bookkeeping, aftermath }) => {
-                self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(process);
-                let law = |id: &str| find(id).map(|law| law.id);
-                let breach =
-                    breach.and_then(|(id, step, what, holding)| Some(Breach { law: law(&id)?, step, what, holding }));
-                let tallies = tallies
+        let law = |id: &str| find(id).map(|law| law.id);
+        match self.ask(&ask).map_err(Hindrance)? {
+            Ok(Came::NoSubject | Came::Replayed(_)) => Err(Hindrance(NO_SUBJECT.to_owned())),
+            Ok(Came::Ran { breach, tallies, log, bookkeeping, aftermath }) => Ok(SequenceResult {
+                breach: breach
+                    .and_then(|(id, step, what, holding)| Some(Breach { law: law(&id)?, step, what, holding })),
+                tallies: tallies
                     .into_iter()
                     .filter_map(|(id, held, refused)| Some((law(&id)?, Tally { held, refused })))
-                    .collect();
-                let mode = bookkeeping.map_or(MemoryMode::Protected, MemoryMode::Bookkeeping);
-                Ok(SequenceResult { breach, tallies, log, mode, lost: None, aftermath, gone: false })
-            }
-            Err(end) => {
-                self.gone.store(true, Ordering::Relaxed);
-                let step = process.page.step.load(Ordering::Relaxed) as usize;
-                let mut what = format!("{} {}", process.page.op(), end.describe(self.limits.call));
-                let fault = process.page.fault.load(Ordering::Relaxed);
-                if let (End::Ended(status), true) = (&end, fault != 0)
-                    && status.signal().is_some()
-                {
-                    what += &format!(" at {:#x}", fault - 1);
-                }
-                let resident = process.page.resident.load(Ordering::Relaxed) << 10;
-                if resident > process.memory / 4 * 3 {
-                    what += &format!(", out of memory: it may take {} MiB", self.limits.memory >> 20);
-                }
-                let unwanted = without.contains(&LawId("V17"));
-                let breach = Breach { law: LawId("V17"), step, what, holding: Vec::new() };
-                Ok(SequenceResult {
-                    breach: (!unwanted).then_some(breach),
-                    tallies: BTreeMap::new(),
-                    log: None,
-                    mode: MemoryMode::Protected,
-                    lost: None,
-                    aftermath: None,
-                    gone: true,
-                })
-            }
+                    .collect(),
+                log,
+                mode: bookkeeping.map_or(MemoryMode::Protected, MemoryMode::Bookkeeping),
+                lost: None,
+                aftermath,
+                gone: false,
+            }),
+            Err((step, what)) => Ok(SequenceResult {
+                breach: Some(Breach { law: EVERY_CALL_OF_A_SUBJECT_RETURNS, step, what, holding: Vec::new() }),
+                tallies: BTreeMap::new(),
+                log: None,
+                mode: MemoryMode::Protected,
+                lost: None,
+                aftermath: None,
+                gone: true,
+            }),
         }
+    }
+
+    /// Runs a case: what is not as it must be.
+    pub(crate) fn replay(&self, profile: &Profile, case: &Case) -> Option<Discord> {
+        let ask = Ask { profile: profile.clone(), without: Vec::new(), what: What::Case(Box::new(case.clone())) };
+        let law = EVERY_CALL_OF_A_SUBJECT_RETURNS;
+        let (step, what) = match self.ask(&ask) {
+            Ok(Ok(Came::Replayed(discord))) => return discord,
+            Ok(Ok(_)) => (None, NO_SUBJECT.to_owned()),
+            Ok(Err(_)) if case.expect_law_broken.iter().any(|id| id == law.0) => return None,
+            Ok(Err((step, what))) => (Some(step), what),
+            Err(why) => (None, why),
+        };
+        Some(Discord { step, expected: format!("{law} to hold"), came: what, log: None, heaps: None })
     }
 }
 
@@ -298,6 +343,24 @@ impl Process {
         line.push('\n');
         let sent = self.requests.as_mut().is_some_and(|requests| requests.write_all(line.as_bytes()).is_ok());
         if sent { Ok(()) } else { Err(self.end()) }
+    }
+
+    /// What it left of its end: where it crashed, and whether it had all the memory that it may take.
+    fn last_words(&self, end: &End, memory: u64) -> String {
+        let mut words = String::new();
+        if matches!(end, End::Ended(status) if status.signal().is_some()) {
+            if let Some(fault) = self.page.fault.load(Ordering::Relaxed).checked_sub(1) {
+                words += &format!(" at {fault:#x}");
+            }
+            let stack = self.page.stack();
+            if !stack.is_empty() {
+                words += &format!(", in {stack}");
+            }
+        }
+        if (self.page.resident.load(Ordering::Relaxed) << 10) > self.memory / 4 * 3 {
+            words += &format!(", out of memory: it may take {} MiB", memory >> 20);
+        }
+        words
     }
 
     /// The next answer, as long as the process gets on.

@@ -10,10 +10,11 @@ use std::sync::mpsc::{Receiver, channel};
 
 use super::abi::{Opened, open};
 use super::notes::Notes;
-use super::remote::{Ask, Opening, Ran};
+use super::remote::{Ask, Came, Ran, What};
 use crate::cache_run::CacheRun;
 use crate::laws::{LawId, find};
 use crate::platform::SimPlatform;
+use crate::replay::drive_cache;
 use crate::sequence::run_until_broken;
 
 /// Opens the subject and runs sequences from standard input until it ends.
@@ -24,32 +25,48 @@ use crate::sequence::run_until_broken;
 pub fn serve(subject: &Path, notes: &Path, memory: u64) -> io::Result<()> {
     let (requests, mut replies) = (duplicate(0)?, duplicate(1)?);
     let requests = read(requests);
-    let notes = Notes::take(notes)?;
+    let notes = Notes::take(notes, subject)?;
     let opened = open(subject);
-    let opening = match &opened {
-        Ok((_, info)) => Opening::Opened {
-            budget: info.budget,
-            finalize_reentrant: info.finalize_reentrant,
-            reports_held: info.reports_held,
-        },
-        Err(why) => Opening::CannotOpen(why.clone()),
-    };
+    let opening = opened.as_ref().map(|(_, said)| said).map_err(Clone::clone);
     send(&mut replies, &opening)?;
-    let Ok(opened) = opened else { return Ok(()) };
+    let Ok((symbols, said)) = opened else { return Ok(()) };
     limit(libc::RLIMIT_DATA, memory);
-    limit(libc::RLIMIT_NOFILE, 256);
+    limit(libc::RLIMIT_NOFILE, u64::from(DESCRIPTORS));
     limit(libc::RLIMIT_CORE, 0);
+    let open_before = open_descriptors();
     for line in requests {
-        let Ok(ask) = serde_json::from_str::<Ask>(&line) else { break };
-        let without: Vec<LawId> = ask.without.iter().filter_map(|id| find(id)).map(|law| law.id).collect();
-        let Some(subject) = Opened::new(opened, notes) else {
-            send(&mut replies, &Ran::NoSubject)?;
-            continue;
+        let Ok(Ask { profile, without, what }) = serde_json::from_str::<Ask>(&line) else { break };
+        let without: Vec<LawId> = without.iter().filter_map(|id| find(id)).map(|law| law.id).collect();
+        let came = match Opened::new(symbols, said.info, notes) {
+            None => Came::NoSubject,
+            Some(subject) => {
+                let platform = Box::new(SimPlatform::new(&profile));
+                let mut run = CacheRun::new(platform, Box::new(subject)).without(&without);
+                match what {
+                    What::Sequence(steps) => Came::from(run_until_broken(run, &steps)),
+                    What::Case(case) => Came::Replayed(drive_cache(&case, &mut run)),
+                }
+            }
         };
-        let run = CacheRun::new(Box::new(SimPlatform::new(&ask.profile)), Box::new(subject)).without(&without);
-        send(&mut replies, &Ran::from(run_until_broken(run, &ask.steps)))?;
+        // What the subject left open adds up, and would be missed by a later sequence.
+        let spent = open_descriptors() > open_before + SPENT;
+        send(&mut replies, &Ran { came, spent })?;
     }
     Ok(())
+}
+
+/// The most descriptors of the process.
+const DESCRIPTORS: u16 = 256;
+/// How many a subject may have left open before its process is given up: a sequence has room for the rest.
+const SPENT: usize = 16;
+
+/// How many descriptors are open: one call tells of all.
+fn open_descriptors() -> usize {
+    let ask = |descriptor: u16| libc::pollfd { fd: descriptor.into(), events: 0, revents: 0 };
+    let mut all: Vec<libc::pollfd> = (0..DESCRIPTORS).map(ask).collect();
+    // SAFETY: so many are there.
+    unsafe { libc::poll(all.as_mut_ptr(), DESCRIPTORS.into(), 0) };
+    all.iter().filter(|one| one.revents & libc::POLLNVAL == 0).count()
 }
 
 /// The requests, line by line. The suite's end is this process' end, whatever the subject is at.
