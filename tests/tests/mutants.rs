@@ -75,6 +75,35 @@ fn a_law_that_is_left_out_lets_what_it_alone_catches_survive() {
     assert!(without.out.contains("1 of 2 caught"), "{}", without.out);
 }
 
+/// Without its law such a fault survives every other. V01 and V03 have none: what breaks them breaks V02, V05, V10 or V11, and
+/// V04, as well.
+#[rstest]
+#[case("V02", "swallows-the-error-number")]
+#[case("V04", "loses-writes")]
+#[case("V05", "registers-per-access")]
+#[case("V06", "registers-unasked")]
+#[case("V07", "fails-on-a-refusal")]
+#[case("V08", "remembers-a-refusal")]
+#[case("V09", "finalize-drops-half")]
+#[case("V10", "an-empty-read-succeeds")]
+#[case("V11", "counts-whole-pages")]
+#[case("V12", "a-double-free-succeeds")]
+#[case("V13", "drops-idle-views-out-of-memory")]
+#[case("V14", "allocates-on-device-0")]
+#[case("V15", "free-takes-no-lock")]
+#[case("V16", "passes-the-budget-by-one")]
+#[case("V17", "waits-for-itself")]
+#[case("V18", "one-view-at-a-time")]
+#[case("V19", "refuses-the-last-byte")]
+fn a_law_catches_a_fault_that_no_other_does(#[case] law: &str, #[case] name: &str, #[values(1, 2, 3)] seed: u64) {
+    let mutant = *mutants().iter().find(|mutant| mutant.name == name).unwrap();
+    let without = vec![laws::find(law).unwrap().id];
+    let verdicts = judge_caches(&MutantOptions { without, ..options(seed) }, &[mutant], &|| ());
+    assert!(verdicts[0].caught.is_none(), "{:?}", verdicts[0].caught);
+    let verdicts = judge_caches(&options(seed), &[mutant], &|| ());
+    assert!(verdicts[0].caught.as_ref().is_some_and(|caught| caught.law.0 == law), "{:?}", verdicts[0].caught);
+}
+
 #[test]
 fn the_same_seed_gives_the_same_table_and_the_same_json_however_many_work_at_it() {
     let folder = tempfile::tempdir().unwrap();

@@ -94,6 +94,25 @@ plant! {
         }
     }
 
+    /// A read of nothing succeeds, inside a live allocation.
+    "an-empty-read-succeeds" EmptyReadSucceeds {
+        fn read(
+            &self,
+            cache: &Cache,
+            platform: &mut dyn PlatformTable,
+            address: DeviceAddr,
+            into: &mut [u8],
+        ) -> Result<(), SubjectError> {
+            if into.is_empty() && cache.find(address, 1).is_ok() && !cache.state().finalized {
+                return Ok(());
+            }
+            match self.view(cache, platform, address, into.len() as u64)? {
+                Some(view) => platform.load(view, into),
+                None => platform.copy_out(address, into),
+            }
+        }
+    }
+
     /// What it does not track is copied all the same: the platform will know.
     "copies-what-it-does-not-track" AsksAnyway {
         fn read(
@@ -236,24 +255,19 @@ plant! {
         }
     }
 
-    /// A view is given back when it is acquired, and not when it is released.
-    "takes-the-view-back-at-once", "hw-native-sys/simpler#2205", TakesTheViewBack {
-        fn release(&self, cache: &Cache, address: DeviceAddr) {
-            cache.change(address, |entry| entry.in_use = 0);
-        }
-        fn view(
+    /// What is mapped goes when another allocation is asked for, in use or not: one view at a time is enough for everybody.
+    "one-view-at-a-time" OneViewAtATime {
+        fn open(
             &self,
             cache: &Cache,
             platform: &mut dyn PlatformTable,
-            address: DeviceAddr,
-            bytes: u64,
+            found: Found,
+            asked: (DeviceAddr, u64),
         ) -> Result<Option<HostAddr>, SubjectError> {
-            // Whatever else is mapped goes first: one view at a time is enough for everybody.
-            let (range, _) = self.find(cache, address, bytes)?;
-            for other in cache.ranges().into_iter().filter(|other| other.base != range.base) {
-                self.close(cache, platform, other)?;
+            for other in cache.ranges().into_iter().filter(|other| other.base != found.0.base) {
+                let _ = self.close(cache, platform, other);
             }
-            super::base::view(self, cache, platform, address, bytes)
+            super::base::open(self, cache, platform, found, asked)
         }
     }
 

@@ -222,6 +222,22 @@ plant! {
         }
     }
 
+    /// Out of memory, it drops the views that are not in use, and fails all the same.
+    "drops-idle-views-out-of-memory" DropsIdleOutOfMemory {
+        fn alloc_failed(
+            &self,
+            cache: &Cache,
+            platform: &mut dyn PlatformTable,
+            error: SubjectError,
+        ) -> Result<DeviceAddr, SubjectError> {
+            let idle = |range: &Range| cache.entry(range.base).is_some_and(|entry| entry.in_use == 0);
+            for range in cache.ranges().into_iter().filter(idle) {
+                self.close(cache, platform, range)?;
+            }
+            Err(error)
+        }
+    }
+
     /// Out of memory, it drops every view to make room, and fails all the same.
     "drops-all-views-out-of-memory" DropsAllOutOfMemory {
         fn alloc_failed(
