@@ -32,6 +32,14 @@ pub enum ReplayError {
         /// What is wrong, and the mend.
         problem: String,
     },
+    /// A case names a library that cannot be opened as a subject.
+    #[error("{path}: {problem}")]
+    CannotOpen {
+        /// The file.
+        path: String,
+        /// What is wrong, and the mend.
+        problem: String,
+    },
     /// A case names a profile that is none.
     #[error("{path}: {error}")]
     Profile {
@@ -119,7 +127,7 @@ fn prepare_case(case: Case, place: &str) -> Result<Prepared, ReplayError> {
     let subject = if subject::is_path(named) {
         let open = |program: PathBuf| Library::open(named, &program, SubjectLimits::default());
         let opened = std::env::current_exe().map_err(|error| error.to_string()).and_then(open);
-        let library = opened.map_err(|problem| ReplayError::Path { path: place.to_owned(), problem })?;
+        let library = opened.map_err(|problem| ReplayError::CannotOpen { path: place.to_owned(), problem })?;
         SubjectChoice::Library(Arc::new(library))
     } else {
         subject::find(named).map_err(|error| ReplayError::Subject { path: place.to_owned(), error })?

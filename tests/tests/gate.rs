@@ -91,6 +91,17 @@ fn the_drop_in_libraries_are_accepted_as_what_they_are(#[case] profile: &str) {
     assert!([ordinary, '.'].contains(&mark(&text, 1)) && mark(&text, 8) == ordinary, "{text}");
 }
 
+/// Two threads are judged on a simulated device alone; that is said, and no pass.
+#[test]
+fn a_subject_for_several_threads_is_not_proven_on_a_machine() {
+    let folder = tempfile::tempdir().unwrap();
+    let arguments = ["gate", "--hal", &drop_in(), "--device", "0,1", "--subject", "shared"];
+    let (code, text) = run("a2a3", folder.path(), &arguments);
+    assert_eq!(code, Some(4), "{text}");
+    assert!(flat(&text).contains("V15 not checked: two threads are judged by doing everything again"), "{text}");
+    assert!(last_line(&text).starts_with("not proven: V15 could not be checked"), "{text}");
+}
+
 #[test]
 fn the_page_size_of_the_machine_is_what_its_libraries_say_not_this_hosts() {
     let folder = tempfile::tempdir().unwrap();

@@ -119,6 +119,9 @@ fn the_same_seed_gives_the_same_table_and_the_same_json_however_many_work_at_it(
 #[case(&["mutants", "--without-law", "V99"], "no law `V99`; `hostview laws` lists them")]
 #[case(&["mutants", "--profile", "a2a4"], "a2a3")]
 #[case(&["mutants", "--json", "."], "is a folder")]
+#[case(&["mutants", "--without-law", "D01"], "D01 is a law about the driver")]
+#[case(&["check", "--out", "/dev/null"], "/dev/null: is a file; give a folder to write into")]
+#[case(&["gate", "--subject", "./libmy_cache.so"], "a library runs on the simulator alone")]
 fn wrong_arguments_are_said_before_anything_is_run(#[case] arguments: &[&str], #[case] message: &str) {
     let folder = tempfile::tempdir().unwrap();
     let run = hostview_in(folder.path(), arguments);

@@ -212,6 +212,14 @@ fn what_is_no_subject_is_said_in_one_message() {
         assert_eq!((run.code, run.out.as_str()), (Some(3), ""), "{subject}");
         assert!(run.err.contains(said) && run.err.trim_end().lines().count() == 1, "{subject}: {}", run.err);
     }
+    std::fs::write(
+        folder.path().join("case.toml"),
+        "profile = \"a2a3\"\nthrough = \"cache\"\nsubject = \"./absent.so\"\n[[step]]\nop = \"finalize\"\n",
+    )
+    .unwrap();
+    let run = hostview_in(folder.path(), &["replay", "case.toml"]);
+    assert_eq!((run.code, run.out.as_str()), (Some(3), ""));
+    assert!(run.err.starts_with("hostview: case.toml: ./absent.so: No such file"), "{}", run.err);
     assert_eq!(serving(folder.path()), 0);
 }
 

@@ -16,7 +16,7 @@ use hostview_sim::Profile;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::library::seconds;
-use super::out::{is_for_a_file, say, say_line};
+use super::out::{is_for_a_file, is_for_a_folder, say, say_line};
 use super::{Exit, Wrong};
 
 /// Runs the suite: every law, on every profile, over drawn sequences
@@ -86,6 +86,7 @@ impl Default for CheckArguments {
 
 pub(super) fn run(arguments: &CheckArguments) -> Result<Exit, Wrong> {
     is_for_a_file(arguments.json.as_deref())?;
+    is_for_a_folder(&arguments.out)?;
     let options = match options(arguments)? {
         Ok(options) => options,
         Err(why) => {

@@ -87,6 +87,11 @@ pub(super) fn run(arguments: &GateArguments) -> Result<Exit, Wrong> {
     let allowed = law_ids(&arguments.allow_skip)?;
     let mut subjects = vec![subject::find(REFERENCE)?];
     for name in &arguments.subject {
+        if subject::is_path(name) {
+            return Err(Wrong(format!(
+                "{name}: a library runs on the simulator alone: hostview check --subject {name}"
+            )));
+        }
         let found = subject::find(name)?;
         if !subjects.iter().any(|known| known.name() == found.name()) {
             subjects.push(found);

@@ -97,7 +97,13 @@ pub(super) fn run(arguments: &MutantsArguments) -> Result<Exit, Wrong> {
 }
 
 fn law(id: &str) -> Result<LawId, Wrong> {
-    laws::find(id).map(|law| law.id).ok_or_else(|| Wrong(format!("no law `{id}`; `hostview laws` lists them")))
+    let law = laws::find(id).ok_or_else(|| Wrong(format!("no law `{id}`; `hostview laws` lists them")))?;
+    let of_caches = laws::view_laws().iter().any(|view| view.law.id == law.id);
+    if of_caches {
+        Ok(law.id)
+    } else {
+        Err(Wrong(format!("{id} is a law about the driver; give one about caches, as V08")))
+    }
 }
 
 fn chosen(arguments: &MutantsArguments) -> Result<Vec<&'static Mutant>, Wrong> {

@@ -36,3 +36,11 @@ pub(super) fn is_for_a_file<'a>(files: impl IntoIterator<Item = &'a Path>) -> Re
         None => Ok(()),
     }
 }
+
+/// Refuses a file where files will be written into, before anything is run for them.
+pub(super) fn is_for_a_folder(folder: &Path) -> Result<(), Wrong> {
+    if folder.exists() && !folder.is_dir() {
+        return Err(Wrong(format!("{}: is a file; give a folder to write into", folder.display())));
+    }
+    Ok(())
+}

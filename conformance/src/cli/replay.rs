@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use hostview::case::{Case, Through};
 use hostview::library::LibrarySite;
-use hostview::replay::{Discord, Ending, Prepared, files, prepare};
+use hostview::replay::{Discord, Ending, Prepared, ReplayError, files, prepare};
 use hostview::report::describe_step;
 use hostview::site::Hindrance;
 
@@ -42,8 +42,17 @@ pub(super) struct ReplayArguments {
 pub(super) fn run(arguments: &ReplayArguments) -> Result<Exit, Wrong> {
     // Everything is read before anything is run: a mistake in the last file costs no time.
     let files = files(&arguments.paths)?;
-    let prepared: Vec<(PathBuf, Vec<Prepared>)> =
-        files.into_iter().map(|file| Ok((file.clone(), prepare(&file)?))).collect::<Result<_, Wrong>>()?;
+    let mut prepared: Vec<(PathBuf, Vec<Prepared>)> = Vec::new();
+    for file in files {
+        let cases = match prepare(&file) {
+            Err(error @ ReplayError::CannotOpen { .. }) => {
+                eprintln!("hostview: {error}");
+                return Ok(Exit::CannotOpen);
+            }
+            other => other?,
+        };
+        prepared.push((file, cases));
+    }
     if arguments.library.is_given() {
         return on_library(&prepared, arguments);
     }
