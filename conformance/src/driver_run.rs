@@ -81,7 +81,9 @@ impl<'a> DriverRun<'a> {
         }
         // An allocation's expectation may name what its own name stood for before.
         let before = step.name.as_ref().and_then(|name| self.names.get(name)).copied();
-        let (came, named) = self.call(step);
+        let begun = self.platform.virtual_time();
+        let (mut came, named) = self.call(step);
+        came.cost_ns = begun.zip(self.platform.virtual_time()).map(|(begun, ended)| (ended - begun).nanos());
         let mismatch = match self.platform.lost() {
             Some(loss) => Some(Mismatch { expected: "an answer".to_owned(), came: loss.to_string() }),
             None => {
@@ -158,7 +160,9 @@ impl<'a> DriverRun<'a> {
     fn alloc(&mut self, step: &Step, bytes: u64) -> (Came, Option<Named>) {
         match self.platform.alloc(step.device, bytes, step.policy, step.via) {
             Ok(base) => {
-                let came = Came { address: Some(base.get()), ..Came::default() };
+                let memory = step.expect.0.on_device.and_then(|_| self.platform.memory_at(base));
+                let on_device = memory.and_then(|memory| memory.device);
+                let came = Came { address: Some(base.get()), on_device, ..Came::default() };
                 (came, Some(Named { base, bytes, view: None }))
             }
             Err(error) => (Came { error: Some(error), ..Came::default() }, Some(Named::default())),

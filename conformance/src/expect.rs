@@ -19,8 +19,12 @@ pub struct Came {
     pub bytes: Option<Vec<u8>>,
     /// The address of an allocation.
     pub address: Option<u64>,
+    /// The device of an allocation, where the driver tells.
+    pub on_device: Option<u32>,
     /// How many pages a registration covers, where the driver can be asked.
     pub pages: Option<u64>,
+    /// What the call cost, in nanoseconds, where virtual time is kept.
+    pub cost_ns: Option<u64>,
     /// Whether acquire gave a view.
     pub view: Option<bool>,
     /// What the subject reports to hold.
@@ -97,6 +101,17 @@ pub fn judge(step: &Step, came: &Came, context: &dyn Context) -> Option<Mismatch
         && pages != covered
     {
         return differs(format!("{pages} pages registered"), format!("{covered} pages registered"));
+    }
+    if let (Some(expected), Some(device)) = (expect.on_device, came.on_device)
+        && expected != device
+    {
+        return differs(format!("memory of device {expected}"), format!("memory of device {device}"));
+    }
+    // Both are rounded from finer figures.
+    if let (Some(expected), Some(cost)) = (expect.cost_ns, came.cost_ns)
+        && expected.abs_diff(cost) > 1
+    {
+        return differs(format!("a cost of {expected} ns"), format!("a cost of {cost} ns"));
     }
     if let Some(view) = expect.view
         && came.view != Some(view)

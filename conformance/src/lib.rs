@@ -9,6 +9,8 @@ pub mod case;
 pub mod check;
 mod code;
 pub mod cost;
+#[path = "../subjects/devices/mod.rs"]
+pub mod devices;
 pub mod driver_run;
 pub mod expect;
 pub mod gate;
@@ -17,6 +19,8 @@ pub mod laws;
 pub mod library;
 mod meeting;
 pub mod mutants;
+#[path = "../subjects/plant.rs"]
+mod plant;
 pub mod platform;
 pub mod recorder;
 pub mod replay;

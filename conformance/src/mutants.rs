@@ -5,7 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::case::Case;
-use crate::check::{CheckOptions, Failure, Generator, ProfileChoice, first_failure, sequences_until_broken};
+use crate::check::{
+    CheckOptions, Failure, Generator, ProfileChoice, first_broken, first_failure, sequences_until_broken,
+};
+use crate::devices::DeviceMutant;
 use crate::laws::LawId;
 use crate::site::Simulator;
 use crate::subject::{Mutant, SubjectChoice, mutants};
@@ -15,7 +18,7 @@ use crate::subject::{Mutant, SubjectChoice, mutants};
 pub struct MutantOptions {
     /// Where the mutants run.
     pub profile: ProfileChoice,
-    /// The most sequences for each.
+    /// The most sequences for each cache, and a quarter of that for each device and D-law.
     pub cases: u32,
     /// The seed of everything that is drawn.
     pub seed: u64,
@@ -26,13 +29,19 @@ pub struct MutantOptions {
 }
 
 impl MutantOptions {
+    /// The most sequences of one D-law for each device.
+    #[must_use]
+    pub fn trials(&self) -> u32 {
+        self.cases.div_ceil(4)
+    }
+
     fn check(&self, generator: Generator) -> CheckOptions {
         CheckOptions {
             profiles: vec![self.profile.clone()],
             subjects: Vec::new(),
             laws: None,
             cases: self.cases,
-            trials: self.cases.div_ceil(4),
+            trials: self.trials(),
             seed: self.seed,
             generator,
             jobs: None,
@@ -82,6 +91,31 @@ pub fn judge_caches(options: &MutantOptions, chosen: &[&'static Mutant], progres
             story: mutant.story,
             like: mutant.like,
             caught: failure.map(|failure| caught(failure, after)),
+            wall: begun.elapsed(),
+        }
+    })
+}
+
+/// Judges faults in devices, each on the profiles in turn until a law breaks: what became of each, in their order.
+///
+/// Of a device's fault the sequences are counted that the law which caught it had run.
+#[must_use]
+pub fn judge_devices(
+    options: &MutantOptions,
+    profiles: &[ProfileChoice],
+    chosen: &[&'static DeviceMutant],
+    progress: &(dyn Fn() + Sync),
+) -> Vec<Verdict> {
+    let check = options.check(Generator::Suite);
+    side_by_side(options.jobs, chosen, |mutant| {
+        let begun = Instant::now();
+        let found = profiles.iter().find_map(|profile| first_broken(&check, mutant, profile, &options.without));
+        progress();
+        Verdict {
+            name: mutant.name,
+            story: mutant.story,
+            like: mutant.like,
+            caught: found.map(|(failure, after)| caught(failure, after)),
             wall: begun.elapsed(),
         }
     })

@@ -4,6 +4,7 @@ use hostview_sim::{
     DeviceAddr, Fault, HostAddr, MemoryMode, PagePolicy, PlannedFault, Profile, RegisterCall, RegisterFlags,
     Registration, SimHost, SimOptions, VirtualTime,
 };
+use serde::{Deserialize, Serialize};
 
 use crate::case::Via;
 use crate::code::ErrorCode;
@@ -25,6 +26,15 @@ pub enum Loss {
     /// The suite itself was told to end.
     #[error("stopped by a signal")]
     Stopped,
+}
+
+/// The memory at an address of the shared range.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct MemoryAt {
+    /// Its page, in bytes.
+    pub page: u64,
+    /// The device that it is of, where the driver tells.
+    pub device: Option<u32>,
 }
 
 /// Where the suite runs: the simulator, or a driver library.
@@ -118,8 +128,8 @@ pub trait Platform {
     /// The registrations that the driver holds, where it can be asked.
     fn registrations(&self) -> Option<Vec<Registration>>;
 
-    /// The page of the allocation at an address, in bytes, where it can be told.
-    fn page_at(&self, address: DeviceAddr) -> Option<u64>;
+    /// What memory lies at an address, where it can be told.
+    fn memory_at(&self, address: DeviceAddr) -> Option<MemoryAt>;
 
     /// How many pages a registration covers.
     fn pages(&self, registration: &Registration) -> u64;
@@ -225,9 +235,10 @@ impl Platform for SimPlatform {
         Some(self.host.registrations().collect())
     }
 
-    fn page_at(&self, address: DeviceAddr) -> Option<u64> {
+    fn memory_at(&self, address: DeviceAddr) -> Option<MemoryAt> {
         let allocation = self.host.allocation_at(address)?;
-        Some(self.host.profile().page(allocation.kind).bytes())
+        let page = self.host.profile().page(allocation.kind).bytes();
+        Some(MemoryAt { page, device: Some(allocation.device) })
     }
 
     fn pages(&self, registration: &Registration) -> u64 {

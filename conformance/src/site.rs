@@ -3,7 +3,7 @@
 use hostview_sim::{MemoryMode, Profile};
 
 use crate::case::Step;
-use crate::laws::Law;
+use crate::laws::{Law, Need};
 use crate::platform::{Platform, SimPlatform};
 
 /// Why something cannot be run.
@@ -36,6 +36,11 @@ pub trait Site: Sync {
 
     /// How many platforms may be at work at once, where so many are asked for.
     fn parallel(&self, asked: Option<usize>) -> usize;
+
+    /// Why what a law needs is not to be had here, so that the law does not apply.
+    fn lacks(&self, _need: Need) -> Option<&'static str> {
+        None
+    }
 
     /// Why a law cannot be checked here by these steps, although it applies.
     fn hindrance(&self, _law: &Law, _steps: &[Step]) -> Option<Hindrance> {

@@ -29,6 +29,12 @@ impl VirtualTime {
         self.0 as f64 / 1e6
     }
 
+    /// In nanoseconds, rounded.
+    #[must_use]
+    pub fn nanos(self) -> u64 {
+        (self.0 + 500) / 1000
+    }
+
     /// In milliseconds.
     #[must_use]
     pub fn millis(self) -> f64 {
@@ -165,6 +171,9 @@ mod tests {
         assert_eq!(said(255_982.626), "255.98 ms");
         let both: VirtualTime = [1.5, 2.5].map(VirtualTime::from_micros).into_iter().sum();
         assert!((both.millis() - 0.004).abs() < 1e-12);
+        assert_eq!(both.nanos(), 4000);
+        assert_eq!(VirtualTime::from_micros(1.599_5).nanos(), 1600);
+        assert_eq!(VirtualTime::from_micros(1.599_4).nanos(), 1599);
     }
 
     #[test]

@@ -181,6 +181,32 @@ static int is_whole(const struct region *region, const struct segment *segment) 
     return 1;
 }
 
+/* Over twice its threshold the cache gives whole blocks back: the smallest first, of one size the oldest, down to the
+ * threshold. One with a registration goes back into the cache as the newest, and ends it. */
+static void shrink(struct region *region) {
+    uint64_t cached = 0;
+    for (size_t i = 0; i < region->count; i++)
+        if (!region->segments[i].used) cached += region->segments[i].bytes;
+    if (cached <= region->threshold || cached < 2 * region->threshold) return;
+    for (;;) {
+        ptrdiff_t next = -1;
+        for (size_t i = 0; i < region->count; i++) {
+            const struct segment *other = &region->segments[i], *than = next < 0 ? NULL : &region->segments[next];
+            if (other->used || !is_whole(region, other)) continue;
+            if (!than || other->bytes < than->bytes || (other->bytes == than->bytes && other->freed < than->freed))
+                next = i;
+        }
+        if (next < 0 || cached - region->segments[next].bytes <= region->threshold) return;
+        struct segment *segment = &region->segments[next];
+        if (any_registered(region, segment->address, segment->bytes)) {
+            segment->freed = ++ticks;
+            return;
+        }
+        cached -= segment->bytes;
+        give_back(region, next);
+    }
+}
+
 int halMemFree(void *pp) {
     enter();
     struct region *region = region_of((uint64_t)pp);
@@ -211,6 +237,7 @@ int halMemFree(void *pp) {
         if (last == segment) segment = other;
         i = (size_t)-1;
     }
+    if (is_whole(region, segment)) shrink(region);
     return leave(OK);
 }
 

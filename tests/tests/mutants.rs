@@ -5,32 +5,59 @@
 use std::collections::BTreeSet;
 
 use hostview::check::ProfileChoice;
+use hostview::devices::{DeviceMutant, device_mutants};
 use hostview::laws::{self, LawId};
-use hostview::mutants::{MutantOptions, Verdict, judge_caches};
-use hostview::subject::{Mutant, mutants};
+use hostview::mutants::{MutantOptions, Verdict, judge_caches, judge_devices};
+use hostview::subject::mutants;
 use hostview_sim::Profile;
 use hostview_tests::hostview_in;
 use rstest::rstest;
 
+fn profile(name: &str) -> ProfileChoice {
+    ProfileChoice::Given(Box::new(Profile::shipped(name).unwrap()), name.to_owned())
+}
+
 fn options(seed: u64) -> MutantOptions {
-    let profile = Profile::shipped("a2a3").unwrap();
-    let profile = ProfileChoice::Given(Box::new(profile), "a2a3".to_owned());
-    MutantOptions { profile, cases: 256, seed, without: Vec::new(), jobs: 2 }
+    MutantOptions { profile: profile("a2a3"), cases: 256, seed, without: Vec::new(), jobs: 2 }
 }
 
 fn judged(seed: u64) -> Vec<Verdict> {
     judge_caches(&options(seed), mutants(), &|| ())
 }
 
-#[rstest]
-fn every_faulty_cache_is_caught_and_each_law_is_the_first_to_catch_one(#[values(1, 2, 3)] seed: u64) {
-    let verdicts = judged(seed);
+/// What became of faulty devices on hosts that can register everything, huge pages alone, and nothing.
+fn judged_devices(options: &MutantOptions, chosen: &[&'static DeviceMutant]) -> Vec<Verdict> {
+    judge_devices(options, &["a2a3", "a2a3-64k", "a2a3-vm"].map(profile), chosen, &|| ())
+}
+
+fn assert_all_caught_and_each_law_first(verdicts: &[Verdict], laws: impl Iterator<Item = LawId>) {
     let survivors: Vec<&str> =
         verdicts.iter().filter(|verdict| verdict.caught.is_none()).map(|verdict| verdict.name).collect();
     assert_eq!(survivors, [""; 0]);
     let first: BTreeSet<LawId> = verdicts.iter().filter_map(|verdict| Some(verdict.caught.as_ref()?.law)).collect();
-    let all: BTreeSet<LawId> = laws::view_laws().iter().map(|law| law.law.id).collect();
-    assert_eq!(first, all);
+    assert_eq!(first, laws.collect());
+}
+
+#[rstest]
+fn every_faulty_device_is_caught_and_each_law_is_the_first_to_catch_one(#[values(1, 2, 3)] seed: u64) {
+    let verdicts = judged_devices(&options(seed), device_mutants());
+    assert_all_caught_and_each_law_first(&verdicts, laws::driver_laws().iter().map(|law| law.law.id));
+}
+
+#[test]
+fn what_caught_a_faulty_device_holds_on_the_simulator() {
+    let folder = tempfile::tempdir().unwrap();
+    for verdict in judged_devices(&options(1), device_mutants()) {
+        let file = folder.path().join(format!("{}.toml", verdict.name));
+        std::fs::write(&file, hostview::case::to_toml(&verdict.caught.unwrap().case)).unwrap();
+        let ending = hostview::replay::prepare(&file).unwrap()[0].run();
+        assert_eq!(ending.discord, None, "{}", verdict.name);
+    }
+}
+
+#[rstest]
+fn every_faulty_cache_is_caught_and_each_law_is_the_first_to_catch_one(#[values(1, 2, 3)] seed: u64) {
+    assert_all_caught_and_each_law_first(&judged(seed), laws::view_laws().iter().map(|law| law.law.id));
 }
 
 #[test]
@@ -56,12 +83,16 @@ fn what_caught_a_faulty_cache_fails_again_from_its_case_file_and_not_on_the_soun
 
 #[test]
 fn there_are_enough_faults_and_each_says_what_it_is() {
-    assert!(mutants().len() >= 48);
-    let names: BTreeSet<&str> = mutants().iter().map(|mutant| mutant.name).collect();
-    assert_eq!(names.len(), mutants().len());
-    let told = |mutant: &Mutant| mutant.story.ends_with('.') && !mutant.story.contains('\n');
-    assert!(mutants().iter().all(|mutant| told(mutant)));
-    assert!(mutants().iter().filter(|mutant| mutant.like.is_some()).count() >= 8);
+    let caches = mutants().iter().map(|mutant| (mutant.name, mutant.story, mutant.like));
+    let devices = device_mutants().iter().map(|mutant| (mutant.name, mutant.story, mutant.like));
+    assert!(caches.len() >= 48);
+    assert!(devices.len() >= 24);
+    assert!(caches.clone().filter(|(_, _, like)| like.is_some()).count() >= 8);
+    let mut names = BTreeSet::new();
+    for (name, story, _) in caches.chain(devices) {
+        assert!(names.insert(name), "{name} twice");
+        assert!(story.ends_with('.') && !story.contains('\n'), "{name}: {story}");
+    }
 }
 
 #[test]
@@ -104,6 +135,42 @@ fn a_law_catches_a_fault_that_no_other_does(#[case] law: &str, #[case] name: &st
     assert!(verdicts[0].caught.as_ref().is_some_and(|caught| caught.law.0 == law), "{:?}", verdicts[0].caught);
 }
 
+/// As above, for devices. What breaks D01, D03, D11, D15 or D19 breaks another law as well.
+#[rstest]
+#[case("D02", "begins-inside-a-page")]
+#[case("D04", "ends-by-an-interior-address")]
+#[case("D05", "ignores-the-first-mark")]
+#[case("D06", "registers-nothing")]
+#[case("D07", "ends-what-is-not-allocated")]
+#[case("D08", "refuses-ordinary-pages-silently")]
+#[case("D09", "refuses-huge-pages-silently")]
+#[case("D10", "says-what-it-cannot-last")]
+#[case("D12", "stores-after-the-end")]
+#[case("D13", "read-only-is-ignored")]
+#[case("D14", "reuses-no-registered-block")]
+#[case("D16", "busy-over-512-mib")]
+#[case("D17", "null-is-freed")]
+#[case("D18", "acl-pads-nothing")]
+#[case("D20", "registers-the-covered-neighbour")]
+#[case("D21", "a-lost-tail-is-registered-again")]
+#[case("D22", "registers-as-far-as-it-goes")]
+#[case("D23", "one-device-for-all")]
+#[case("D24", "allocates-nothing")]
+#[case("D25", "takes-every-process-type")]
+#[case("D26", "ends-by-any-map-type")]
+#[case("D27", "crashes-on-null")]
+#[case("D28", "first-fit")]
+#[case("D29", "registers-per-4096-bytes")]
+#[case("D30", "the-cache-gives-back-what-is-registered")]
+fn a_d_law_catches_a_fault_that_no_other_does(#[case] law: &str, #[case] name: &str) {
+    let mutant = *device_mutants().iter().find(|mutant| mutant.name == name).unwrap();
+    let without = vec![laws::find(law).unwrap().id];
+    let verdicts = judged_devices(&MutantOptions { without, ..options(1) }, &[mutant]);
+    assert!(verdicts[0].caught.is_none(), "{:?}", verdicts[0].caught);
+    let verdicts = judged_devices(&options(1), &[mutant]);
+    assert!(verdicts[0].caught.as_ref().is_some_and(|caught| caught.law.0 == law), "{:?}", verdicts[0].caught);
+}
+
 #[test]
 fn the_same_seed_gives_the_same_table_and_the_same_json_however_many_work_at_it() {
     let folder = tempfile::tempdir().unwrap();
@@ -119,7 +186,8 @@ fn the_same_seed_gives_the_same_table_and_the_same_json_however_many_work_at_it(
 #[case(&["mutants", "--without-law", "V99"], "no law `V99`; `hostview laws` lists them")]
 #[case(&["mutants", "--profile", "a2a4"], "a2a3")]
 #[case(&["mutants", "--json", "."], "is a folder")]
-#[case(&["mutants", "--without-law", "D01"], "D01 is a law about the driver")]
+#[case(&["mutants", "--kind", "host"], "[possible values: cache, device]")]
+#[case(&["mutants", "--kind", "cache", "leaky"], "cannot be used with")]
 #[case(&["check", "--out", "/dev/null"], "/dev/null: is a file; give a folder to write into")]
 #[case(&["gate", "--subject", "./libmy_cache.so"], "a library runs on the simulator alone")]
 fn wrong_arguments_are_said_before_anything_is_run(#[case] arguments: &[&str], #[case] message: &str) {

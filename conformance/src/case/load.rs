@@ -145,6 +145,16 @@ fn check_step<'a>(step: &'a Step, through: Through, names: &mut HashMap<&'a str,
     if step.hold && step.op != Op::Acquire {
         return Err("has `hold`, and hands out nothing; `hold` goes with acquire".to_owned());
     }
+    for (key, is_there) in
+        [("cost_ns", step.expect.0.cost_ns.is_some()), ("on_device", step.expect.0.on_device.is_some())]
+    {
+        if is_there && through == Through::Cache {
+            return Err(format!("expects `{key}`, which the driver is asked for; write `through = \"driver\"`"));
+        }
+    }
+    if step.expect.0.on_device.is_some() && step.op != Op::Alloc {
+        return Err("expects `on_device`, which goes with alloc".to_owned());
+    }
     if through == Through::Driver && step.fail.as_ref().is_some_and(|fail| fail.lasting) {
         return Err("has a `lasting` fault; a driver's step makes one call".to_owned());
     }

@@ -155,12 +155,18 @@ pub struct ExpectTable {
     /// The allocation lies where this one lay.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub same_address_as: Option<String>,
+    /// The driver says that the allocation is on this device, where it says so at all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on_device: Option<u32>,
     /// The driver has written a line that holds this text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log: Option<String>,
     /// The registration covers so many pages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pages: Option<u64>,
+    /// The call costs so many nanoseconds of virtual time, where that is kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost_ns: Option<u64>,
     /// The subject reports so much.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held: Option<HeldExpectation>,

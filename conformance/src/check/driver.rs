@@ -12,7 +12,7 @@ use crate::case::Step;
 use crate::driver_run::DriverRun;
 use crate::expect::Mismatch;
 use crate::generate::draws;
-use crate::laws::{Draw, DriverLaw, Trial, driver_laws};
+use crate::laws::{Draw, DriverLaw, LawId, Trial, driver_laws};
 use crate::platform::Loss;
 use crate::site::{Hindrance, Simulator, Site};
 
@@ -45,6 +45,10 @@ struct Trials {
 impl Trials {
     /// Makes one trial. Whether it came to what it must, or to nothing.
     fn make(&mut self, site: &dyn Site, law: &'static DriverLaw, profile: &Profile, draw: &Draw) -> bool {
+        if let Some(reason) = law.law.needs.iter().find_map(|need| site.lacks(*need)) {
+            self.not_applicable = Some(reason.to_owned());
+            return true;
+        }
         let (steps, mirrored) = match (law.trial)(profile, draw) {
             Trial::Steps(steps) => (steps, false),
             Trial::Mirror(steps) => (steps, true),
@@ -93,6 +97,20 @@ pub(super) fn check_driver(options: &CheckOptions, site: &dyn Site, profile: &Pr
     }
     let bookkeeping = profile.bookkeeping(site);
     (Row { profile: profile.name().to_owned(), subject: None, laws, sequences, bookkeeping }, failures)
+}
+
+/// The first law that a device breaks, and how many sequences of that law were run until then.
+pub(crate) fn first_broken(
+    options: &CheckOptions,
+    site: &dyn Site,
+    choice: &ProfileChoice,
+    without: &[LawId],
+) -> Option<(Failure, u32)> {
+    let laws = driver_laws().iter().filter(|law| !without.contains(&law.law.id));
+    laws.map(|law| check_law(options, site, choice, law)).find_map(|(result, failure)| {
+        let before = u32::try_from(result.tally.held + result.tally.refused).unwrap_or(u32::MAX);
+        Some((failure?, before + 1))
+    })
 }
 
 fn check_law(

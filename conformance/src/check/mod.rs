@@ -19,6 +19,7 @@ use crate::site::Site;
 use crate::subject::SubjectChoice;
 
 pub use cases::{law_as_case, overrides};
+pub(crate) use driver::first_broken;
 pub(crate) use views::{first_failure, sequences_until_broken};
 
 /// A profile as a run names it.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use hostview::case::{Case, Through, to_toml};
-use hostview::check::{CheckOptions, Generator, ProfileChoice, Standing};
+use hostview::check::{CheckOptions, Generator, ProfileChoice};
 use hostview::cost::fit::fit;
 use hostview::cost::table::load;
 use hostview::gate::{Differing, Machine, Outcome, Verdict, gate, learn};
@@ -243,12 +243,11 @@ fn tell_differences(
         text += &format!("{shown}\n    hostview replay {} {}\n", named(site), file.display());
         told.push((what, file));
     }
-    let driver = outcome.report.rows.iter().filter(|row| row.subject.is_none()).flat_map(|row| &row.laws);
-    let laws = driver.filter(|law| !matches!(law.standing, Standing::NotChecked(_))).count();
     let beside = format!(
-        "Beside the simulator of this machine: {} of the {laws} D-laws that were checked come to the same, and {} of {} drawn \
+        "Beside the simulator of this machine: {} of the {} D-laws that were checked come to the same, and {} of {} drawn \
          sequences.",
-        laws - outcome.unlike.len(),
+        outcome.like,
+        outcome.like + outcome.unlike.len(),
         outcome.compared as usize - outcome.differing.iter().filter(|differing| differing.law.is_none()).count(),
         outcome.compared
     );

@@ -5,11 +5,12 @@ use std::io::{IsTerminal as _, stderr};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use hostview::check::ProfileChoice;
+use hostview::devices::{DeviceMutant, device_mutants};
 use hostview::laws::{self, LawId};
-use hostview::mutants::{MutantOptions, Verdict, judge_caches};
+use hostview::mutants::{Caught, MutantOptions, Verdict, judge_caches, judge_devices};
 use hostview::report::{describe_step, wrapped};
 use hostview::subject::{Mutant, mutants};
 use hostview_sim::Profile;
@@ -22,19 +23,25 @@ use super::{Exit, Wrong};
 
 /// Judges the judge: plants faults, and says which law catches each
 ///
-/// Every mutant is a correct cache with one small fault. Each is driven by drawn sequences until a law breaks; what broke it is
-/// shrunk. One that no law catches is a law that is missing (exit 1).
+/// Every mutant is a correct cache or a faithful device with one small fault. Each is driven by drawn sequences until a law
+/// breaks; what broke it is shrunk. One that no law catches is a law that is missing (exit 1). A device is judged by one D-law
+/// after the other, and the sequences are those of the law that caught it.
 #[derive(Debug, Args)]
 pub(super) struct MutantsArguments {
     /// These alone; all when left out
     #[arg(value_name = "NAME")]
     names: Vec<String>,
 
-    /// Where they run: a shipped profile or a file
-    #[arg(long, value_name = "NAME|FILE", default_value = "a2a3")]
-    profile: String,
+    /// Faults in caches or in devices alone
+    #[arg(long, value_name = "KIND", conflicts_with = "names")]
+    kind: Option<Kind>,
 
-    /// The most sequences for each
+    /// Where they run: a shipped profile or a file. When left out, caches run on a2a3, and devices on the shipped profiles in
+    /// turn, until a law breaks
+    #[arg(long, value_name = "NAME|FILE")]
+    profile: Option<String>,
+
+    /// The most sequences for each cache; each device gets a quarter of that of each D-law
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     cases: u32,
 
@@ -59,10 +66,48 @@ pub(super) struct MutantsArguments {
     json: Option<PathBuf>,
 }
 
+/// What a fault is in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Kind {
+    Cache,
+    Device,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Cache => "cache",
+            Self::Device => "device",
+        }
+    }
+
+    /// The laws that can catch it.
+    fn laws(self) -> &'static str {
+        match self {
+            Self::Cache => "V-laws",
+            Self::Device => "D-laws",
+        }
+    }
+}
+
+/// Where caches run when nobody says.
+const CACHES_RUN_ON: &str = "a2a3";
+
+/// The faults of one kind, and what became of them.
+struct Judged {
+    kind: Kind,
+    /// Where they ran, in words.
+    place: String,
+    /// How many sequences each could take, in words.
+    within: String,
+    verdicts: Vec<Verdict>,
+}
+
 pub(super) fn run(arguments: &MutantsArguments) -> Result<Exit, Wrong> {
     is_for_a_file(arguments.json.as_deref())?;
+    let given = arguments.profile.as_deref().map(choice).transpose()?;
     let options = MutantOptions {
-        profile: ProfileChoice::Given(Box::new(Profile::find(&arguments.profile)?), arguments.profile.clone()),
+        profile: given.clone().map_or_else(|| choice(CACHES_RUN_ON), Ok)?,
         cases: arguments.cases,
         seed: arguments.seed,
         without: arguments.without_law.iter().map(|id| law(id)).collect::<Result<_, _>>()?,
@@ -71,62 +116,102 @@ pub(super) fn run(arguments: &MutantsArguments) -> Result<Exit, Wrong> {
             |jobs| usize::try_from(jobs).unwrap_or(1),
         ),
     };
-    let caches = chosen(arguments)?;
+    let (caches, devices) = chosen(arguments)?;
     let bar = ProgressBar::with_draw_target(
-        Some(caches.len() as u64),
+        Some((caches.len() + devices.len()) as u64),
         if stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() },
     );
     let begun = Instant::now();
-    let verdicts = judge_caches(&options, &caches, &|| bar.inc(1));
+    let mut judged = Vec::new();
+    if !caches.is_empty() {
+        let verdicts = judge_caches(&options, &caches, &|| bar.inc(1));
+        judged.push(Judged {
+            kind: Kind::Cache,
+            place: options.profile.argument().to_owned(),
+            within: format!("{} sequences each", options.cases),
+            verdicts,
+        });
+    }
+    if !devices.is_empty() {
+        let place =
+            given.as_ref().map_or_else(|| "the shipped profiles".to_owned(), |given| given.argument().to_owned());
+        let profiles = given.map_or_else(shipped, |given| Ok(vec![given]))?;
+        let verdicts = judge_devices(&options, &profiles, &devices, &|| bar.inc(1));
+        let within = format!("{} sequences of each D-law", options.trials());
+        judged.push(Judged { kind: Kind::Device, place, within, verdicts });
+    }
     bar.finish_and_clear();
 
-    say(&table(&verdicts));
-    if arguments.verbose {
-        for verdict in &verdicts {
-            say(&told(verdict));
+    for (index, judged) in judged.iter().enumerate() {
+        if index > 0 {
+            say_line("");
         }
+        say(&table(judged));
+        if arguments.verbose {
+            for verdict in &judged.verdicts {
+                say(&told(verdict));
+            }
+        }
+        say_line(&summary(judged, arguments));
     }
-    say_line(&summary(&verdicts, arguments));
     // The wall clock is no part of the report.
-    eprintln!("{}", clock(&verdicts, begun.elapsed()));
+    eprintln!("{}", clock(&judged, begun.elapsed()));
     if let Some(file) = &arguments.json {
-        write(file, &format!("{:#}\n", as_json(&verdicts, arguments)))?;
+        write(file, &format!("{:#}\n", as_json(&judged, arguments)))?;
     }
-    let survived = verdicts.iter().any(|verdict| verdict.caught.is_none());
+    let survived = judged.iter().flat_map(|judged| &judged.verdicts).any(|verdict| verdict.caught.is_none());
     Ok(if survived { Exit::Broken } else { Exit::Holds })
+}
+
+fn choice(name: &str) -> Result<ProfileChoice, Wrong> {
+    Ok(ProfileChoice::Given(Box::new(Profile::find(name)?), name.to_owned()))
+}
+
+/// Every shipped profile, the one that caches run on first.
+fn shipped() -> Result<Vec<ProfileChoice>, Wrong> {
+    let others = Profile::shipped_names().filter(|name| *name != CACHES_RUN_ON);
+    std::iter::once(CACHES_RUN_ON).chain(others).map(choice).collect()
 }
 
 fn law(id: &str) -> Result<LawId, Wrong> {
     let law = laws::find(id).ok_or_else(|| Wrong(format!("no law `{id}`; `hostview laws` lists them")))?;
-    let of_caches = laws::view_laws().iter().any(|view| view.law.id == law.id);
-    if of_caches {
-        Ok(law.id)
-    } else {
-        Err(Wrong(format!("{id} is a law about the driver; give one about caches, as V08")))
-    }
+    Ok(law.id)
 }
 
-fn chosen(arguments: &MutantsArguments) -> Result<Vec<&'static Mutant>, Wrong> {
-    let known = || mutants().iter().map(|mutant| mutant.name);
+type Chosen = (Vec<&'static Mutant>, Vec<&'static DeviceMutant>);
+
+fn chosen(arguments: &MutantsArguments) -> Result<Chosen, Wrong> {
+    let (caches, devices) = (mutants(), device_mutants());
+    let known = || caches.iter().map(|mutant| mutant.name).chain(devices.iter().map(|mutant| mutant.name));
     if let Some(wrong) = arguments.names.iter().find(|name| !known().any(|known| known == name.as_str())) {
         let mend = nearest(wrong, known())
             .map_or_else(|| "`hostview mutants` lists them".to_owned(), |near| format!("did you mean `{near}`?"));
         return Err(Wrong(format!("no mutant `{wrong}`; {mend}")));
     }
-    let named = |name: &str| arguments.names.is_empty() || arguments.names.iter().any(|wanted| wanted == name);
-    Ok(mutants().iter().copied().filter(|mutant| named(mutant.name)).collect())
+    let wanted = |kind: Kind, name: &str| {
+        arguments.kind.is_none_or(|only| only == kind)
+            && (arguments.names.is_empty() || arguments.names.iter().any(|wanted| wanted == name))
+    };
+    Ok((
+        caches.iter().copied().filter(|mutant| wanted(Kind::Cache, mutant.name)).collect(),
+        devices.iter().copied().filter(|mutant| wanted(Kind::Device, mutant.name)).collect(),
+    ))
 }
 
-fn table(verdicts: &[Verdict]) -> String {
+fn table(judged: &Judged) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(["mutant", "caught by", "after", "steps"]);
-    for verdict in verdicts {
+    let on = (judged.kind == Kind::Device).then_some("on");
+    table.set_header([judged.kind.name(), "caught by", "after", "steps"].into_iter().chain(on));
+    for verdict in &judged.verdicts {
         let cells = match &verdict.caught {
-            Some(caught) => [caught.law.to_string(), caught.after.to_string(), caught.case.steps.len().to_string()],
-            None => ["SURVIVED".to_owned(), String::new(), String::new()],
+            Some(Caught { law, after, case, .. }) => {
+                [law.to_string(), after.to_string(), case.steps.len().to_string(), case.profile.clone()]
+            }
+            None => ["SURVIVED".to_owned(), String::new(), String::new(), String::new()],
         };
-        table.add_row([verdict.name.to_owned()].into_iter().chain(cells));
+        let columns = if on.is_some() { 4 } else { 3 };
+        table.add_row([verdict.name.to_owned()].into_iter().chain(cells.into_iter().take(columns)));
     }
     for column in [2, 3] {
         if let Some(column) = table.column_mut(column) {
@@ -148,7 +233,8 @@ fn told(verdict: &Verdict) -> String {
     text + &format!("{}\n", wrapped(&format!("{}: {}", caught.law, caught.what), "  ", "  "))
 }
 
-fn summary(verdicts: &[Verdict], arguments: &MutantsArguments) -> String {
+fn summary(judged: &Judged, arguments: &MutantsArguments) -> String {
+    let Judged { kind, place, within, verdicts } = judged;
     let caught = verdicts.iter().filter(|verdict| verdict.caught.is_some()).count();
     let mut first: BTreeMap<LawId, usize> = BTreeMap::new();
     for law in verdicts.iter().filter_map(|verdict| Some(verdict.caught.as_ref()?.law)) {
@@ -157,49 +243,62 @@ fn summary(verdicts: &[Verdict], arguments: &MutantsArguments) -> String {
     let first: Vec<String> = first.iter().map(|(law, count)| format!("{law} {count}")).collect();
     let survivors: Vec<&str> =
         verdicts.iter().filter(|verdict| verdict.caught.is_none()).map(|verdict| verdict.name).collect();
-    let mut text = format!(
-        "\n{caught} of {} caught on {}, seed {}, within {} sequences each.",
-        verdicts.len(),
-        arguments.profile,
-        arguments.seed,
-        arguments.cases
-    );
+    let seed = arguments.seed;
+    let text = format!("{caught} of {} caught on {place}, seed {seed}, within {within}.", verdicts.len());
+    let mut text = format!("\n{}", wrapped(&text, "", "  "));
     if !first.is_empty() {
         text += &format!("\n{}", wrapped(&format!("Caught first by: {}.", first.join(", ")), "", "  "));
     }
     if !survivors.is_empty() {
-        text += &format!("\n{}", wrapped(&format!("Survived: {}.", survivors.join(", ")), "", "  "));
+        let missing = format!("Survived: {}. No law of the {} says otherwise.", survivors.join(", "), kind.laws());
+        text += &format!("\n{}", wrapped(&missing, "", "  "));
     }
     text
 }
 
-fn clock(verdicts: &[Verdict], all: Duration) -> String {
-    let longest = verdicts.iter().max_by_key(|verdict| verdict.wall);
+fn clock(judged: &[Judged], all: Duration) -> String {
+    let longest = judged.iter().flat_map(|judged| &judged.verdicts).max_by_key(|verdict| verdict.wall);
     let longest = longest.map_or_else(String::new, |verdict| {
         format!("; the longest, {}, {:.2} s", verdict.name, verdict.wall.as_secs_f64())
     });
     format!("{:.1} s on the wall clock{longest}", all.as_secs_f64())
 }
 
-fn as_json(verdicts: &[Verdict], arguments: &MutantsArguments) -> Value {
-    let mutants: Vec<Value> = verdicts
-        .iter()
-        .map(|verdict| {
-            json!({
-                "name": verdict.name, "story": verdict.story, "like": verdict.like,
-                "caught": verdict.caught.as_ref().map(|caught| json!({
-                    "law": caught.law, "after": caught.after, "steps": caught.case.steps.len(),
-                    "what": caught.what, "case": caught.case,
-                })),
-                "repeat": format!(
-                    "hostview check --profile {} --subject {} --cases {} --seed {}",
-                    arguments.profile, verdict.name, arguments.cases, arguments.seed
-                ),
-            })
-        })
-        .collect();
+fn as_json(judged: &[Judged], arguments: &MutantsArguments) -> Value {
+    let of_kind = |judged: &Judged| -> Vec<Value> {
+        judged.verdicts.iter().map(|verdict| verdict_as_json(judged, verdict, arguments)).collect()
+    };
+    let mutants: Vec<Value> = judged.iter().flat_map(of_kind).collect();
     json!({
         "suite": env!("CARGO_PKG_VERSION"), "profile": arguments.profile, "seed": arguments.seed,
         "cases": arguments.cases, "without": arguments.without_law, "mutants": mutants,
+    })
+}
+
+fn verdict_as_json(judged: &Judged, verdict: &Verdict, arguments: &MutantsArguments) -> Value {
+    let profile = arguments.profile.as_deref();
+    let repeat = match judged.kind {
+        Kind::Cache => format!(
+            "hostview check --profile {} --subject {} --cases {} --seed {}",
+            profile.unwrap_or(CACHES_RUN_ON),
+            verdict.name,
+            arguments.cases,
+            arguments.seed
+        ),
+        Kind::Device => {
+            let profile = profile.map_or_else(String::new, |profile| format!(" --profile {profile}"));
+            format!(
+                "hostview mutants -v{profile} --cases {} --seed {} {}",
+                arguments.cases, arguments.seed, verdict.name
+            )
+        }
+    };
+    json!({
+        "name": verdict.name, "kind": judged.kind.name(), "story": verdict.story, "like": verdict.like,
+        "caught": verdict.caught.as_ref().map(|caught| json!({
+            "law": caught.law, "after": caught.after, "steps": caught.case.steps.len(),
+            "what": caught.what, "case": caught.case,
+        })),
+        "repeat": repeat,
     })
 }

@@ -47,8 +47,10 @@ pub struct Differing {
 pub struct Outcome {
     /// The suite on the machine.
     pub report: Report,
-    /// Laws that come to something else on the simulator of this machine: the law, the machine's standing, the simulator's.
-    pub unlike: Vec<(LawId, Standing, Standing)>,
+    /// How many D-laws come to the same on the simulator of this machine.
+    pub like: usize,
+    /// Those that come to something else.
+    pub unlike: Vec<Unlike>,
     /// Sequences that show a difference.
     pub differing: Vec<Differing>,
     /// How many drawn sequences of driver calls were compared.
@@ -58,6 +60,9 @@ pub struct Outcome {
     /// The word.
     pub verdict: Verdict,
 }
+
+/// A law, with its standing on the machine and on the simulator.
+pub type Unlike = (LawId, Standing, Standing);
 
 /// Runs the gate. The options' only profile is the machine's.
 pub fn gate(
@@ -72,7 +77,7 @@ pub fn gate(
     // A law that holds there holds in a few trials already.
     let beside = CheckOptions { subjects: Vec::new(), trials: options.trials.min(16), ..options.clone() };
     let simulated = check(&beside, &Simulator, &|_| ());
-    let unlike = unlike(&report, &simulated);
+    let (like, unlike) = beside_each_other(site, &report, &simulated);
     let mut differing: Vec<Differing> =
         report.failures.iter().filter_map(|failure| of_failure(site, profile, failure)).collect();
     let compared = compare_drawn(site, profile, options, compared, &mut differing);
@@ -80,19 +85,24 @@ pub fn gate(
     let given_back = site.summons().watch.given_back();
     let hung = site.summons().watch.hung.get();
     let verdict = verdict(&report, &given_back, hung.map(String::as_str), allowed);
-    Outcome { report, unlike, differing, compared, given_back, verdict }
+    Outcome { report, like, unlike, differing, compared, given_back, verdict }
 }
 
-fn unlike(report: &Report, simulated: &Report) -> Vec<(LawId, Standing, Standing)> {
+/// How many D-laws come to the same on the device and on the simulator, and those that do not. Of what was not checked, or
+/// only the simulator has, neither is said.
+fn beside_each_other(site: &LibrarySite, report: &Report, simulated: &Report) -> (usize, Vec<Unlike>) {
     let laws = |report: &Report| -> Vec<(LawId, Standing)> {
         let rows = report.rows.iter().filter(|row| row.subject.is_none());
         rows.flat_map(|row| &row.laws).map(|law| (law.id, law.standing.clone())).collect()
     };
+    let only_simulated =
+        |id: LawId| crate::laws::find(id.0).is_some_and(|law| law.needs.iter().any(|need| site.lacks(*need).is_some()));
     let pairs = laws(report).into_iter().zip(laws(simulated));
-    pairs
-        .filter(|((_, here), (_, there))| !matches!(here, Standing::NotChecked(_)) && here != there)
+    let (like, unlike): (Vec<Unlike>, Vec<Unlike>) = pairs
+        .filter(|((law, here), _)| !matches!(here, Standing::NotChecked(_)) && !only_simulated(*law))
         .map(|((law, here), (_, there))| (law, here, there))
-        .collect()
+        .partition(|(_, here, there)| here == there);
+    (like.len(), unlike)
 }
 
 /// Where the sequence of a broken D-law comes out otherwise on the simulator.

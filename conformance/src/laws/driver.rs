@@ -8,6 +8,7 @@ use hostview_sim::{DrvError, FreeWhileRegistered, Generation, PageKind, PagePoli
 use super::{Law, LawId, Need, Trial};
 use crate::case::{By, ExpectTable, Op, Step, Via};
 use crate::code::ErrorCode;
+use crate::cost::model::Model;
 use crate::laws::DriverLaw;
 
 /// The sizes of one trial.
@@ -159,7 +160,7 @@ const REGISTRATION: &[Need] = &[Need::Registration];
 /// The law that a call which crashes or hangs breaks, wherever it is made.
 pub const EVERY_CALL_RETURNS: LawId = LawId("D27");
 
-static DRIVER_LAWS: [DriverLaw; 27] = [
+static DRIVER_LAWS: [DriverLaw; 30] = [
     DriverLaw {
         law: law(
             "D01",
@@ -315,7 +316,8 @@ static DRIVER_LAWS: [DriverLaw; 27] = [
     DriverLaw {
         law: law(
             "D18",
-            "huge_first asks for huge pages over 1 MiB, which through aclrtMalloc is a request of 1,048,545 bytes on v2.",
+            "huge_first asks for huge pages over 1 MiB, which through aclrtMalloc is a request of 1,048,545 bytes on v2; \
+             huge_only and normal_only ask for one kind at every size.",
             "CANN runtime (memory.cpp, npu_driver_mem.cc)",
             REGISTRATION,
         ),
@@ -362,7 +364,7 @@ static DRIVER_LAWS: [DriverLaw; 27] = [
     DriverLaw {
         law: law(
             "D23",
-            "Devices share one range and no address; the device id of a registration is taken from the address.",
+            "Devices share one range and no address, and an allocation is on the device that was asked; the device id of a registration is taken from the address.",
             "driver source (row R2, §3.3 row 8)",
             &[Need::Registration, Need::TwoDevices],
         ),
@@ -404,6 +406,36 @@ static DRIVER_LAWS: [DriverLaw; 27] = [
             &[],
         ),
         trial: every_call_returns,
+    },
+    DriverLaw {
+        law: law(
+            "D28",
+            "An allocation takes the idle block that fits it best: one of exactly its size, the newest first, else the smallest \
+             larger one, from its low end.",
+            "driver source (multi_rbtree.c, devmm_rbtree.c)",
+            &[],
+        ),
+        trial: best_fit,
+    },
+    DriverLaw {
+        law: law(
+            "D29",
+            "A register call costs its floor and each page of the allocation's kind, an unregister call its floor and each host \
+             page, a copy its floor and its bytes.",
+            "seed (the sweep's table); driver source (§4.4)",
+            &[Need::VirtualTime],
+        ),
+        trial: costs,
+    },
+    DriverLaw {
+        law: law(
+            "D30",
+            "Over twice its threshold the cache of freed blocks gives idle ones back to the kernel, the oldest first; a \
+             registered one stays and ends it, and the free succeeds all the same.",
+            "driver source (devmm_virt_com_heap.c)",
+            REGISTRATION,
+        ),
+        trial: cache_shrinks,
     },
 ];
 
@@ -771,8 +803,8 @@ fn policy_switch(profile: &Profile, draw: &Draw) -> Trial {
     if profile.device.page_size == profile.device.huge_page_size {
         return Trial::NotApplicable("both kinds of page are one size here".to_owned());
     }
-    let shows = |name: &str, bytes: u64, via: Via, kind: PageKind| {
-        let asked = Step { via, ..Step::alloc(name, bytes, PagePolicy::HugeFirst) };
+    let shows = |name: &str, bytes: u64, (policy, via): (PagePolicy, Via), kind: PageKind| {
+        let asked = Step { via, ..Step::alloc(name, bytes, policy) };
         let page = profile.page(kind);
         let seen = if profile.can_register(kind) {
             covers(register(name).range(0, bytes), page.pages(bytes))
@@ -787,10 +819,12 @@ fn policy_switch(profile: &Profile, draw: &Draw) -> Trial {
         Generation::V3 => edge,
     };
     let steps = [
-        shows("a", edge, Via::Rt, PageKind::Ordinary),
-        shows("b", edge + 1, Via::Rt, PageKind::Huge),
-        shows("c", acl_edge, Via::Acl, PageKind::Ordinary),
-        shows("d", acl_edge + 1, Via::Acl, PageKind::Huge),
+        shows("a", edge, (PagePolicy::HugeFirst, Via::Rt), PageKind::Ordinary),
+        shows("b", edge + 1, (PagePolicy::HugeFirst, Via::Rt), PageKind::Huge),
+        shows("c", acl_edge, (PagePolicy::HugeFirst, Via::Acl), PageKind::Ordinary),
+        shows("d", acl_edge + 1, (PagePolicy::HugeFirst, Via::Acl), PageKind::Huge),
+        shows("e", 1, (PagePolicy::HugeOnly, Via::Rt), PageKind::Huge),
+        shows("f", edge + 1, (PagePolicy::NormalOnly, Via::Rt), PageKind::Ordinary),
     ];
     Trial::Steps(steps.into_iter().flatten().collect())
 }
@@ -894,10 +928,12 @@ fn devices(profile: &Profile, draw: &Draw) -> Trial {
         return Trial::NotApplicable("there is one device".to_owned());
     }
     let second = |step: Step| Step { device: 1, ..step };
+    let on =
+        |step: Step, device: u32| step.expecting(ExpectTable { on_device: Some(device), ..ExpectTable::default() });
     or_mirror(&setting, || {
         vec![
-            setting.alloc("a", setting.ragged()),
-            second(setting.alloc("b", setting.ragged())),
+            on(setting.alloc("a", setting.ragged()), 0),
+            on(second(setting.alloc("b", setting.ragged())), 1),
             put(Op::CopyIn, "a", 0, draw.fill),
             put(Op::CopyIn, "b", 0, draw.fill.wrapping_add(1)),
             second(register("a")),
@@ -1013,4 +1049,102 @@ fn every_call_returns(profile: &Profile, draw: &Draw) -> Trial {
         read_gives(Op::CopyOut, "a", 0, draw.fill),
         free("a"),
     ])
+}
+
+fn best_fit(profile: &Profile, draw: &Draw) -> Trial {
+    let draw = &Draw { pages: 3, ..*draw };
+    let setting = Setting::new(profile, draw);
+    if setting.v3() {
+        return Trial::NotApplicable("how the allocator of v3 chooses among idle blocks is not known".to_owned());
+    }
+    let large = 5 * setting.page;
+    if large.next_multiple_of(2 << 20) > setting.threshold() {
+        return Trial::NotApplicable("this allocator caches no block of this size".to_owned());
+    }
+    let bytes = setting.ragged();
+    let takes = |name: &str, of: &str| {
+        let at = ExpectTable { same_address_as: Some(of.to_owned()), ..ExpectTable::default() };
+        setting.alloc(name, bytes).expecting(at)
+    };
+    // Between neighbours that live, a freed block joins nothing.
+    let mut steps = Vec::new();
+    for (name, bytes) in [("large", large), ("older", bytes), ("newer", bytes)] {
+        steps.extend([setting.alloc(name, bytes), setting.alloc(&format!("behind_{name}"), 1)]);
+    }
+    steps.extend(["large", "older", "newer"].map(free));
+    steps.extend([takes("a", "newer"), takes("b", "older"), takes("c", "large")]);
+    steps.extend(["a", "b", "c", "behind_large", "behind_older", "behind_newer"].map(free));
+    Trial::Steps(steps)
+}
+
+fn costs(profile: &Profile, draw: &Draw) -> Trial {
+    let setting = Setting::new(profile, draw);
+    let model = Model::median(profile);
+    #[allow(clippy::cast_sign_loss, reason = "costs are checked to be positive")]
+    let costs = |step: Step, micros: f64| {
+        step.expecting(ExpectTable { cost_ns: Some((micros * 1e3).round() as u64), ..ExpectTable::default() })
+    };
+    let (bytes, part) = (setting.ragged(), 2 * setting.page);
+    let copies = [1, 4096].map(|bytes| {
+        let copy = Step { fill: Some(setting.draw.fill), ..Step::on(Op::CopyIn, "a").range(0, bytes) };
+        costs(copy, model.copy(bytes))
+    });
+    let mut steps = vec![setting.alloc("a", setting.whole())];
+    steps.extend(copies);
+    steps.push(costs(Step::on(Op::CopyOut, "a").range(0, 64), model.copy(64)));
+    if let Some(by_chance) = setting.by_chance() {
+        return by_chance;
+    }
+    if let Some(error) = setting.refusal() {
+        steps.extend([register("a").failing(error), free("a")]);
+        return Trial::Mirror(steps);
+    }
+    steps.extend([
+        costs(register("a").range(0, bytes), model.register(bytes, draw.kind)),
+        costs(unregister("a"), model.unregister(bytes, draw.kind)),
+        costs(register("a").range(setting.page, part), model.register(part, draw.kind)),
+        costs(at(unregister("a"), setting.page), model.unregister(part, draw.kind)),
+        free("a"),
+    ]);
+    Trial::Steps(steps)
+}
+
+fn cache_shrinks(profile: &Profile, draw: &Draw) -> Trial {
+    let setting = Setting::new(profile, draw);
+    if setting.v3() || profile.driver.free_while_registered == FreeWhileRegistered::Busy {
+        return Trial::NotApplicable("which freed blocks this driver keeps is not known".to_owned());
+    }
+    // The largest block that is cached, three times: more than twice the threshold, and less than a heap.
+    let block = setting.threshold() / (2 << 20) * (2 << 20);
+    if block < 4 << 20 || 3 * block > profile.driver.heap_size.bytes() {
+        return Trial::NotApplicable("no three blocks of one heap are over twice the cache's threshold".to_owned());
+    }
+    let probe = |name: &str| register(name).range(0, setting.page);
+    setting.fits(3 * block).unwrap_or_else(|| {
+        or_mirror(&setting, || {
+            let mut steps: Vec<Step> = ["a", "b", "c"].map(|name| setting.alloc(name, block)).into();
+            steps.extend(["a", "b", "c"].map(free));
+            // The oldest is with the kernel, and what is there no more cannot be registered.
+            steps.extend([
+                probe("a").failing(DrvError::ParaError),
+                probe("b"),
+                unregister("b"),
+                probe("c"),
+                unregister("c"),
+            ]);
+            // The same again, with the oldest registered.
+            steps.extend(["d", "e", "f"].map(|name| setting.alloc(name, block)));
+            steps.extend([probe("d"), put(Op::Write, "d", 0, draw.fill)]);
+            steps.extend(["d", "e", "f"].map(free));
+            steps.extend([
+                read_gives(Op::Read, "d", 0, draw.fill),
+                unregister("d"),
+                probe("e"),
+                unregister("e"),
+                probe("f"),
+                unregister("f"),
+            ]);
+            steps
+        })
+    })
 }

@@ -44,6 +44,8 @@ pub enum Need {
     Faults,
     /// More than one device.
     TwoDevices,
+    /// Time that is the same in every run.
+    VirtualTime,
     /// A subject that says it is thread-safe.
     ThreadSafe,
     /// A subject with a budget.
@@ -60,6 +62,7 @@ impl Need {
             Self::Registration => "a registration that is accepted",
             Self::Faults => "calls that can be made to fail",
             Self::TwoDevices => "two devices",
+            Self::VirtualTime => "virtual time",
             Self::ThreadSafe => "a subject that says it is thread-safe",
             Self::Budget => "a subject with a budget",
             Self::Report => "a subject that reports what it holds",

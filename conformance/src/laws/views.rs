@@ -350,7 +350,7 @@ pub(crate) fn whose_bytes(freed: &Allocation, view: &View, model: &Model, bench:
 /// Registration works by whole pages: a byte behind somebody's registration, on its last page, can be read.
 fn shares_a_page(address: HostAddr, evidence: &Evidence<'_>, bench: &mut Bench<'_>) -> bool {
     evidence.ledger.1.iter().any(|entry| {
-        let page = bench.recorder.platform().page_at(entry.base).unwrap_or(1);
+        let page = bench.recorder.platform().memory_at(entry.base).map_or(1, |memory| memory.page);
         let end = entry.view.get() + entry.bytes;
         address.get() >= end && address.get() < end.next_multiple_of(page)
     })

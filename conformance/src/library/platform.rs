@@ -18,7 +18,7 @@ use super::probe;
 use super::wire::{Leftover, MachineFacts};
 use crate::case::Via;
 use crate::code::ErrorCode;
-use crate::platform::{Platform, Unsupported};
+use crate::platform::{MemoryAt, Platform, Unsupported};
 
 /// Flag words of `halMemAlloc` as the runtime builds them. Source: `npu_driver_standard_soc.cc`.
 const HBM_ORDINARY: u64 = 0x0090_4400;
@@ -421,17 +421,18 @@ impl Platform for LibraryPlatform {
         None
     }
 
-    fn page_at(&self, address: DeviceAddr) -> Option<u64> {
+    fn memory_at(&self, address: DeviceAddr) -> Option<MemoryAt> {
         if let Some(attribute) = self.library.hal.attribute {
             let mut found = Attribute::default();
             // SAFETY: takes the structure's place; the address is not followed here.
             let code = unsafe { attribute(address.get(), &raw mut found) };
             if code == 0 && found.page_size > 0 {
-                return Some(u64::from(found.page_size));
+                return Some(MemoryAt { page: u64::from(found.page_size), device: Some(found.device) });
             }
         }
         let (base, live) = self.allocations.range(..=address.get()).next_back()?;
-        (address.get() < base + live.bytes).then_some(if live.kind == PageKind::Huge { 2 << 20 } else { 4096 })
+        let page = if live.kind == PageKind::Huge { 2 << 20 } else { 4096 };
+        (address.get() < base + live.bytes).then_some(MemoryAt { page, device: None })
     }
 
     fn pages(&self, _registration: &Registration) -> u64 {

@@ -19,7 +19,7 @@ use super::platform::Limits;
 use super::wire::{Bytes, Leftover, MachineFacts, Reply, Request, device_address, host_address};
 use crate::case::Via;
 use crate::code::ErrorCode;
-use crate::platform::{Loss, Platform, Unsupported};
+use crate::platform::{Loss, MemoryAt, Platform, Unsupported};
 
 /// How often a wait looks whether it is to stop.
 const GLANCE: Duration = Duration::from_millis(20);
@@ -410,11 +410,11 @@ impl Platform for RemotePlatform {
         None
     }
 
-    fn page_at(&self, address: DeviceAddr) -> Option<u64> {
+    fn memory_at(&self, address: DeviceAddr) -> Option<MemoryAt> {
         let process = self.process.as_ref()?;
-        let request = Request::PageAt { address: address.get() };
+        let request = Request::MemoryAt { address: address.get() };
         match process.link.borrow_mut().ask(&request, process.call_limit, &process.watch) {
-            Some(Reply::Page(page)) => page,
+            Some(Reply::Memory(memory)) => memory,
             _ => None,
         }
     }

@@ -125,6 +125,10 @@ impl Site for LibrarySite {
         1
     }
 
+    fn lacks(&self, need: Need) -> Option<&'static str> {
+        (need == Need::VirtualTime).then_some("a device keeps real time; `hostview sweep --hal` measures it")
+    }
+
     fn hindrance(&self, law: &Law, steps: &[Step]) -> Option<Hindrance> {
         let mut missing = self.facts.missing.iter().filter_map(Missing::symbol);
         if let Some(symbol) = missing.find(|symbol| symbol.views.contains(&law.id.0)) {

@@ -8,6 +8,7 @@ use super::find::Paths;
 use super::platform::Limits;
 use crate::case::{Via, bytes_of_hex};
 use crate::expect::hex_of;
+use crate::platform::MemoryAt;
 
 /// Bytes, as hexadecimal digits.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -75,7 +76,7 @@ pub(super) enum Request {
         address: u64,
         data: Bytes,
     },
-    PageAt {
+    MemoryAt {
         address: u64,
     },
     /// Frees and unregisters everything that is left.
@@ -97,7 +98,7 @@ impl Request {
             Self::CopyIn { .. } | Self::CopyOut { .. } => "drvMemcpy",
             Self::HostRead { .. } => "a load through a view",
             Self::HostWrite { .. } => "a store through a view",
-            Self::PageAt { .. } => "drvMemGetAttribute",
+            Self::MemoryAt { .. } => "drvMemGetAttribute",
             Self::CleanUp => "cleaning up",
         }
     }
@@ -118,7 +119,7 @@ pub(super) enum Reply {
     Error(u32),
     Bytes(Bytes),
     Fault(u64),
-    Page(Option<u64>),
+    Memory(Option<MemoryAt>),
     Left(Leftover),
 }
 

@@ -141,7 +141,7 @@ fn answer(platform: &mut Option<LibraryPlatform>, request: Request) -> Reply {
             Ok(()) => Reply::Done,
             Err(fault) => Reply::fault(fault),
         },
-        Request::PageAt { address } => Reply::Page(platform.page_at(device_address(address))),
+        Request::MemoryAt { address } => Reply::Memory(platform.memory_at(device_address(address))),
         Request::CleanUp => Reply::Left(platform.clean_up()),
     }
 }

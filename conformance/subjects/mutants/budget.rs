@@ -3,7 +3,8 @@
 use hostview_cache::{Held, Range};
 
 use super::base::{Cache, budgeted};
-use super::plant;
+use super::{Part, Planted};
+use crate::plant::plant;
 use crate::recorder::PlatformTable;
 use crate::subject::{SubjectError, SubjectInfo};
 

@@ -3,7 +3,8 @@
 use hostview_sim::{DeviceAddr, HostAddr};
 
 use super::base::Cache;
-use super::plant;
+use super::{Part, Planted};
+use crate::plant::plant;
 use crate::recorder::PlatformTable;
 use crate::subject::SubjectError;
 

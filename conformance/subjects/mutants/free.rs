@@ -4,7 +4,8 @@ use hostview_cache::{Range, RangeError};
 use hostview_sim::DeviceAddr;
 
 use super::base::{Cache, Found};
-use super::plant;
+use super::{Part, Planted};
+use crate::plant::plant;
 use crate::recorder::PlatformTable;
 use crate::subject::SubjectError;
 

@@ -17,6 +17,9 @@ use std::sync::LazyLock;
 
 pub(super) use base::sound;
 use base::{Cache, Parts};
+// As planting has them.
+use Mutant as Planted;
+use base::Parts as Part;
 
 use super::Subject;
 
@@ -28,14 +31,14 @@ pub struct Mutant {
     pub story: &'static str,
     /// The public report that it resembles, where there is one.
     pub like: Option<&'static str>,
-    parts: &'static dyn Parts,
+    part: &'static dyn Parts,
 }
 
 impl Mutant {
     /// A fresh one.
     #[must_use]
     pub fn make(&self) -> Box<dyn Subject> {
-        Box::new(Cache::new(self.parts))
+        Box::new(Cache::new(self.part))
     }
 }
 
@@ -44,40 +47,6 @@ impl fmt::Debug for Mutant {
         f.debug_struct("Mutant").field("name", &self.name).finish_non_exhaustive()
     }
 }
-
-/// A list of mutants: a story, a name, the report that it resembles, and the part that is written otherwise.
-macro_rules! plant {
-    ($($(#[doc = $story:literal])+ $name:literal $(, $like:literal,)? $Type:ident { $($part:tt)* })*) => {
-        $(
-            $(#[doc = $story])+
-            struct $Type;
-
-            impl $crate::subject::mutants::base::Parts for $Type {
-                $($part)*
-            }
-        )*
-
-        pub(super) static PLANTED: &[$crate::subject::mutants::Mutant] = &[
-            $($crate::subject::mutants::Mutant {
-                name: $name,
-                story: concat!($($story),+).trim_ascii(),
-                like: $crate::subject::mutants::like!($($like)?),
-                parts: &$Type,
-            },)*
-        ];
-    };
-}
-
-macro_rules! like {
-    () => {
-        None
-    };
-    ($like:literal) => {
-        Some($like)
-    };
-}
-
-use {like, plant};
 
 /// Every mutant, by the part of the cache that it is in.
 #[must_use]

@@ -4,7 +4,8 @@ use hostview_cache::{Held, Range};
 use hostview_sim::{DeviceAddr, HostAddr};
 
 use super::base::{Cache, Call, Found, thread_safe};
-use super::plant;
+use super::{Part, Planted};
+use crate::plant::plant;
 use crate::recorder::PlatformTable;
 use crate::subject::{SubjectError, SubjectInfo};
 
