@@ -1,6 +1,6 @@
 //! Planted faults in a device: the simulator, and rules of it that are not the driver's.
 //!
-//! What a device answers is a method of [`Rules`], the simulator's where it is not written otherwise; a faulty device is one
+//! What a device answers is a method of `Rules`, the simulator's where it is not written otherwise; a faulty device is one
 //! such method, beside its story. `hostview mutants` runs them all: each must be caught by a D-law. The faults stand before
 //! the simulator and not in it, so that the device that everybody relies on holds no wrong line.
 
