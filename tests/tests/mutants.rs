@@ -55,6 +55,21 @@ fn what_caught_a_faulty_device_holds_on_the_simulator() {
     }
 }
 
+/// A law that is not the first to break asks things that the first keeps away.
+#[rstest]
+fn every_fault_answers_every_law(
+    #[values("a2a3", "a2a3-64k", "a2a3-16k", "a2a3-vm", "a5", "a5-v3", "shifted")] name: &str,
+) {
+    let ids: Vec<LawId> = laws::driver_laws().iter().map(|law| law.law.id).collect();
+    for id in &ids {
+        let without = ids.iter().filter(|other| *other != id).copied().collect();
+        let options = MutantOptions { cases: 8, without, ..options(1) };
+        let verdicts = judge_devices(&options, &[profile(name)], device_mutants(), &|| ());
+        let caught = verdicts.iter().filter_map(|verdict| verdict.caught.as_ref());
+        assert!(caught.into_iter().all(|caught| caught.law == *id));
+    }
+}
+
 #[rstest]
 fn every_faulty_cache_is_caught_and_each_law_is_the_first_to_catch_one(#[values(1, 2, 3)] seed: u64) {
     assert_all_caught_and_each_law_first(&judged(seed), laws::view_laws().iter().map(|law| law.law.id));
@@ -135,9 +150,11 @@ fn a_law_catches_a_fault_that_no_other_does(#[case] law: &str, #[case] name: &st
     assert!(verdicts[0].caught.as_ref().is_some_and(|caught| caught.law.0 == law), "{:?}", verdicts[0].caught);
 }
 
-/// As above, for devices. What breaks D01, D03, D11, D15 or D19 breaks another law as well.
+/// As above, for devices: every D-law has one.
 #[rstest]
+#[case("D01", "shows-a-byte-behind")]
 #[case("D02", "begins-inside-a-page")]
+#[case("D03", "looks-at-the-first-page-alone")]
 #[case("D04", "ends-by-an-interior-address")]
 #[case("D05", "ignores-the-first-mark")]
 #[case("D06", "registers-nothing")]
@@ -145,12 +162,15 @@ fn a_law_catches_a_fault_that_no_other_does(#[case] law: &str, #[case] name: &st
 #[case("D08", "refuses-ordinary-pages-silently")]
 #[case("D09", "refuses-huge-pages-silently")]
 #[case("D10", "says-what-it-cannot-last")]
+#[case("D11", "the-last-byte-is-lost")]
 #[case("D12", "stores-after-the-end")]
 #[case("D13", "read-only-is-ignored")]
 #[case("D14", "reuses-no-registered-block")]
+#[case("D15", "frees-a-registered-large-block")]
 #[case("D16", "busy-over-512-mib")]
 #[case("D17", "null-is-freed")]
 #[case("D18", "acl-pads-nothing")]
+#[case("D19", "reuses-a-few-pages-alone")]
 #[case("D20", "registers-the-covered-neighbour")]
 #[case("D21", "a-lost-tail-is-registered-again")]
 #[case("D22", "registers-as-far-as-it-goes")]

@@ -81,11 +81,11 @@ impl Kind {
         }
     }
 
-    /// The laws that can catch it.
-    fn laws(self) -> &'static str {
+    /// What can catch it.
+    fn law(self) -> &'static str {
         match self {
-            Self::Cache => "V-laws",
-            Self::Device => "D-laws",
+            Self::Cache => "V-law",
+            Self::Device => "D-law",
         }
     }
 }
@@ -250,7 +250,7 @@ fn summary(judged: &Judged, arguments: &MutantsArguments) -> String {
         text += &format!("\n{}", wrapped(&format!("Caught first by: {}.", first.join(", ")), "", "  "));
     }
     if !survivors.is_empty() {
-        let missing = format!("Survived: {}. No law of the {} says otherwise.", survivors.join(", "), kind.laws());
+        let missing = format!("Survived: {}. A {} is missing, or left out.", survivors.join(", "), kind.law());
         text += &format!("\n{}", wrapped(&missing, "", "  "));
     }
     text

@@ -1079,6 +1079,9 @@ fn best_fit(profile: &Profile, draw: &Draw) -> Trial {
 
 fn costs(profile: &Profile, draw: &Draw) -> Trial {
     let setting = Setting::new(profile, draw);
+    if let Some(by_chance) = setting.by_chance() {
+        return by_chance;
+    }
     let model = Model::median(profile);
     #[allow(clippy::cast_sign_loss, reason = "costs are checked to be positive")]
     let costs = |step: Step, micros: f64| {
@@ -1092,9 +1095,6 @@ fn costs(profile: &Profile, draw: &Draw) -> Trial {
     let mut steps = vec![setting.alloc("a", setting.whole())];
     steps.extend(copies);
     steps.push(costs(Step::on(Op::CopyOut, "a").range(0, 64), model.copy(64)));
-    if let Some(by_chance) = setting.by_chance() {
-        return by_chance;
-    }
     if let Some(error) = setting.refusal() {
         steps.extend([register("a").failing(error), free("a")]);
         return Trial::Mirror(steps);

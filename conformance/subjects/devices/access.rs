@@ -1,6 +1,6 @@
 //! Faults of what the host sees: where, when, and whose bytes.
 
-use hostview_sim::{DeviceAddr, Fault, HostAddr, RegisterCall, RegisterFlags};
+use hostview_sim::{DeviceAddr, Fault, FreeWhileRegistered, HostAddr, RegisterCall, RegisterFlags};
 
 use super::base::Device;
 use super::{Part, Planted};
@@ -27,6 +27,19 @@ plant! {
         }
     }
 
+    /// What the host stores into the last byte of a block that stays registered when it is freed is lost.
+    "the-last-byte-is-lost" LastByteLost {
+        fn host_write(&self, device: &mut Device, address: HostAddr, from: &[u8]) -> Result<(), Fault> {
+            let behind = device.behind(address);
+            let keeps = device.profile().driver.free_while_registered == FreeWhileRegistered::Cached;
+            let last = device.allocation_at(behind).is_some_and(|allocation| {
+                keeps && allocation.size <= device.profile().cache_threshold(allocation.kind)
+                    && behind == allocation.base.wrapping_add(allocation.requested - 1)
+            });
+            if last { device.sim.host_read(address, &mut [0]) } else { device.sim.host_write(address, from) }
+        }
+    }
+
     /// A copy to the device is not seen through a view that was there before.
     "views-are-snapshots" ViewsAreSnapshots {
         fn copy_in(&self, device: &mut Device, address: DeviceAddr, from: &[u8]) -> Result<(), ErrorCode> {
@@ -42,7 +55,7 @@ plant! {
     "loads-before-a-registration" LoadsBefore {
         fn host_read(&self, device: &mut Device, address: HostAddr, into: &mut [u8]) -> Result<(), Fault> {
             let behind = device.behind(address);
-            let at_its_base = device.allocation_at(behind).is_some_and(|allocation| allocation.base == behind);
+            let at_its_base = device.allocation_from(behind).is_some();
             if device.opened.is_empty() && at_its_base && device.sim.copy_out(behind, into).is_ok() {
                 return Ok(());
             }
@@ -56,6 +69,18 @@ plant! {
             let was_open = device.opened.iter().any(|(from, to)| (*from..*to).contains(&address.get()));
             let unregistered = device.registration_at(device.behind(address)).is_none();
             if was_open && unregistered { Ok(()) } else { device.sim.host_write(address, from) }
+        }
+    }
+
+    /// The host sees one byte behind a registration.
+    "shows-a-byte-behind" ShowsAByteBehind {
+        fn host_read(&self, device: &mut Device, address: HostAddr, into: &mut [u8]) -> Result<(), Fault> {
+            let behind = device.behind(address);
+            let last = DeviceAddr::new(behind.get().wrapping_sub(1));
+            if device.registration_at(last).is_some() && device.sim.copy_out(behind, into).is_ok() {
+                return Ok(());
+            }
+            device.sim.host_read(address, into)
         }
     }
 

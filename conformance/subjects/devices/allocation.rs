@@ -9,14 +9,11 @@ use crate::code::ErrorCode;
 use crate::plant::plant;
 use crate::platform::Platform as _;
 
-/// Tries to come to a certain idle block; no law's sequence has more of them.
-const TRIES: usize = 8;
-
 plant! {
     /// The cache is emptied on free: a freed block's registrations end with it.
     "empties-the-cache-on-free" EmptiesTheCache {
         fn free(&self, device: &mut Device, address: DeviceAddr, via: Via) -> Result<(), ErrorCode> {
-            let allocation = device.allocation_at(address).filter(|allocation| allocation.base == address);
+            let allocation = device.allocation_from(address);
             device.sim.free(address, via)?;
             if let Some(allocation) = allocation {
                 device.unregister_all(&range_of(&allocation));
@@ -28,7 +25,7 @@ plant! {
     /// A freed block's bytes are cleared.
     "clears-on-free" ClearsOnFree {
         fn free(&self, device: &mut Device, address: DeviceAddr, via: Via) -> Result<(), ErrorCode> {
-            let allocation = device.allocation_at(address).filter(|allocation| allocation.base == address);
+            let allocation = device.allocation_from(address);
             device.sim.free(address, via)?;
             if allocation.is_some() {
                 // A block that the kernel has back has nothing to clear.
@@ -52,7 +49,7 @@ plant! {
     "reuses-no-registered-block" ReusesNoRegisteredBlock {
         fn alloc(&self, device: &mut Device, wanted: Wanted) -> Result<DeviceAddr, ErrorCode> {
             let registered = device.freed_bases(|freed| freed.registered);
-            device.alloc_where(wanted, TRIES, |address| !registered.contains(&address))
+            device.alloc_where(wanted, |address| !registered.contains(&address))
         }
     }
 
@@ -60,7 +57,19 @@ plant! {
     "reuses-the-block-behind" ReusesTheBlockBehind {
         fn alloc(&self, device: &mut Device, wanted: Wanted) -> Result<DeviceAddr, ErrorCode> {
             let unregistered = device.freed_bases(|freed| !freed.registered);
-            device.alloc_where(wanted, TRIES, |address| !unregistered.contains(&address))
+            device.alloc_where(wanted, |address| !unregistered.contains(&address))
+        }
+    }
+
+    /// A freed block of more than three pages, and under 1 MiB, is not handed out again.
+    "reuses-a-few-pages-alone" ReusesAFewPagesAlone {
+        fn alloc(&self, device: &mut Device, wanted: Wanted) -> Result<DeviceAddr, ErrorCode> {
+            let page = device.profile().device.page_size.bytes();
+            let left = device.freed_bases(|freed| !freed.registered && freed.size > 3 * page && freed.size < 1 << 20);
+            if wanted.bytes <= 3 * page {
+                return device.alloc_soundly(wanted);
+            }
+            device.alloc_where(wanted, |address| !left.contains(&address))
         }
     }
 
@@ -70,7 +79,7 @@ plant! {
             let Some(lowest) = device.freed.iter().map(|freed| freed.base).min() else {
                 return device.alloc_soundly(wanted);
             };
-            device.alloc_where(wanted, TRIES, |address| address <= lowest).or_else(|_| device.alloc_soundly(wanted))
+            device.alloc_where(wanted, |address| address <= lowest).or_else(|_| device.alloc_soundly(wanted))
         }
     }
 
@@ -125,10 +134,13 @@ plant! {
         }
     }
 
-    /// A registered block that is large is freed.
+    /// A registered block that is large is freed, where it has no heap of its own.
     "frees-a-registered-large-block" FreesARegisteredLargeBlock {
         fn free(&self, device: &mut Device, address: DeviceAddr, via: Via) -> Result<(), ErrorCode> {
-            let allocation = device.allocation_at(address).filter(|allocation| allocation.base == address);
+            let threshold = |kind| device.profile().cache_threshold(kind);
+            let allocation = device
+                .allocation_from(address)
+                .filter(|allocation| allocation.size > threshold(allocation.kind) && allocation.size <= 512 << 20);
             let result = device.sim.free(address, via);
             match allocation {
                 Some(allocation) if result.is_err() => {
@@ -143,7 +155,7 @@ plant! {
     /// A refused free ends the registration that it was refused for.
     "a-refused-free-ends-the-view" RefusedFreeEndsTheView {
         fn free(&self, device: &mut Device, address: DeviceAddr, via: Via) -> Result<(), ErrorCode> {
-            let allocation = device.allocation_at(address).filter(|allocation| allocation.base == address);
+            let allocation = device.allocation_from(address);
             let result = device.sim.free(address, via);
             if let (true, Some(allocation)) = (result.is_err(), allocation) {
                 device.unregister_all(&range_of(&allocation));

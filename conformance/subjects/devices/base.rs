@@ -95,23 +95,27 @@ impl Device {
     pub(super) fn new(rules: &'static dyn Rules, profile: &Profile) -> Self {
         let mut profile = profile.clone();
         rules.make(&mut profile);
+        let sim = SimPlatform::new(&profile);
+        let log = sim.log().to_vec();
         Self {
-            sim: SimPlatform::new(&profile),
+            heard: log.len(),
+            log,
+            sim,
             freed: Vec::new(),
             opened: BTreeMap::new(),
             closed: Vec::new(),
-            log: Vec::new(),
-            heard: 0,
             lost: None,
             rules,
         }
     }
 
-    /// Takes over what the simulator wrote.
-    fn listen(&mut self) {
+    /// Asks the rules, and takes over what the simulator wrote meanwhile.
+    fn ask<T>(&mut self, call: impl FnOnce(&'static dyn Rules, &mut Self) -> T) -> T {
+        let answer = call(self.rules, self);
         let lines = &self.sim.log()[self.heard..];
         self.heard += lines.len();
         self.log.extend(lines.iter().filter(|line| self.rules.writes(line)).cloned());
+        answer
     }
 
     pub(super) fn alloc_soundly(&mut self, wanted: Wanted) -> Result<DeviceAddr, ErrorCode> {
@@ -122,12 +126,13 @@ impl Device {
     pub(super) fn alloc_where(
         &mut self,
         wanted: Wanted,
-        tries: usize,
-        mut is_wanted: impl FnMut(DeviceAddr) -> bool,
+        is_wanted: impl Fn(DeviceAddr) -> bool,
     ) -> Result<DeviceAddr, ErrorCode> {
+        // No law's sequence has more idle blocks to come by.
+        const TRIES: usize = 8;
         let mut others = Vec::new();
         let mut found = self.alloc_soundly(wanted);
-        for _ in 0..tries {
+        for _ in 0..TRIES {
             match found {
                 Ok(address) if !is_wanted(address) => others.push(address),
                 _ => break,
@@ -149,6 +154,11 @@ impl Device {
         self.sim.host().allocation_at(address)
     }
 
+    /// The live allocation that begins at an address.
+    pub(super) fn allocation_from(&self, base: DeviceAddr) -> Option<Allocation> {
+        self.allocation_at(base).filter(|allocation| allocation.base == base)
+    }
+
     /// The page of the live allocation at an address, in bytes; the smallest there is, where none lives.
     pub(super) fn page_at(&self, address: DeviceAddr) -> u64 {
         self.sim.memory_at(address).map_or_else(|| self.profile().device.page_size.bytes(), |memory| memory.page)
@@ -162,14 +172,11 @@ impl Device {
         self.sim.host().registrations().find(covers)
     }
 
-    /// The registrations that begin in a range.
-    pub(super) fn registrations_in(&self, range: &Range<u64>) -> Vec<Registration> {
-        self.sim.host().registrations().filter(|registration| range.contains(&registration.base.get())).collect()
-    }
-
     /// Ends every registration that begins in a range.
     pub(super) fn unregister_all(&mut self, range: &Range<u64>) {
-        for registration in self.registrations_in(range) {
+        let begins = |registration: &Registration| range.contains(&registration.base.get());
+        let registrations: Vec<Registration> = self.sim.host().registrations().filter(begins).collect();
+        for registration in registrations {
             // One that is gone with its block ends by itself.
             let _ = self.sim.unregister(registration.base, registration.device);
         }
@@ -192,12 +199,12 @@ impl Device {
 
     /// Where the host sees a device address.
     pub(super) fn view_of(&self, address: DeviceAddr) -> HostAddr {
-        HostAddr::new(address.get() + self.profile().driver.view_offset)
+        HostAddr::new(address.get().wrapping_add(self.profile().driver.view_offset))
     }
 
-    /// What the host would see at an address, were it registered.
+    /// What the host would see at an address, were it registered; for an address before all views, some that is no device's.
     pub(super) fn behind(&self, address: HostAddr) -> DeviceAddr {
-        DeviceAddr::new(address.get() - self.profile().driver.view_offset)
+        DeviceAddr::new(address.get().wrapping_sub(self.profile().driver.view_offset))
     }
 }
 
@@ -213,13 +220,13 @@ pub(super) fn as_another<T>(result: Result<T, ErrorCode>, from: DrvError, to: Dr
 
 impl Platform for Device {
     fn alloc(&mut self, device: u32, bytes: u64, policy: PagePolicy, via: Via) -> Result<DeviceAddr, ErrorCode> {
-        self.rules.alloc(self, Wanted { device, bytes, policy, via })
+        self.ask(|rules, this| rules.alloc(this, Wanted { device, bytes, policy, via }))
     }
 
     fn free(&mut self, address: DeviceAddr, via: Via) -> Result<(), ErrorCode> {
         let registered = self.registration_at(address).is_some();
         let size = self.allocation_at(address).map_or(0, |allocation| allocation.size);
-        let result = self.rules.free(self, address, via);
+        let result = self.ask(|rules, device| rules.free(device, address, via));
         if result.is_ok() {
             self.freed.retain(|freed| freed.base != address);
             self.freed.push(Freed { base: address, size, registered });
@@ -228,25 +235,25 @@ impl Platform for Device {
     }
 
     fn register(&mut self, call: RegisterCall) -> Result<HostAddr, ErrorCode> {
-        let result = self.rules.register(self, call);
+        let result = self.ask(|rules, device| rules.register(device, call));
         if let Ok(view) = result {
             let pages = self.page_at(call.address);
-            self.opened.insert(view.get(), view.get() + call.bytes.next_multiple_of(pages));
+            let whole = call.bytes.checked_next_multiple_of(pages).unwrap_or(u64::MAX);
+            self.opened.insert(view.get(), view.get().saturating_add(whole));
         }
-        self.listen();
         result
     }
 
     fn unregister(&mut self, address: DeviceAddr, device: u32) -> Result<(), ErrorCode> {
-        self.rules.unregister(self, address, device)
+        self.ask(|rules, this| rules.unregister(this, address, device))
     }
 
     fn unregister_ex(&mut self, address: DeviceAddr, device: u32, flags: u32) -> Result<(), ErrorCode> {
-        self.rules.unregister_ex(self, address, device, flags)
+        self.ask(|rules, this| rules.unregister_ex(this, address, device, flags))
     }
 
     fn copy_in(&mut self, address: DeviceAddr, from: &[u8]) -> Result<(), ErrorCode> {
-        self.rules.copy_in(self, address, from)
+        self.ask(|rules, device| rules.copy_in(device, address, from))
     }
 
     fn copy_out(&mut self, address: DeviceAddr, into: &mut [u8]) -> Result<(), ErrorCode> {

@@ -73,6 +73,19 @@ plant! {
         }
     }
 
+    /// Of a range only the first page is looked at, and what is registered behind it is left as it is.
+    "looks-at-the-first-page-alone" LooksAtTheFirstPageAlone {
+        fn register(&self, device: &mut Device, call: RegisterCall) -> Result<HostAddr, ErrorCode> {
+            let end = device.allocation_at(call.address).map_or(0, |allocation| range_of(&allocation).end);
+            let inside = call.bytes > 0 && call.address.get().saturating_add(call.bytes) <= end;
+            let free = device.registration_at(call.address).is_none();
+            device.sim.register(call).or_else(|error| {
+                let first = RegisterCall { bytes: 1, ..call };
+                if inside && free && is_wrong(error) { device.sim.register(first) } else { Err(error) }
+            })
+        }
+    }
+
     /// A refused overlap takes the marks of the old registration back with its own.
     "an-overlap-undoes-the-old" OverlapUndoesTheOld {
         fn register(&self, device: &mut Device, call: RegisterCall) -> Result<HostAddr, ErrorCode> {
@@ -158,7 +171,7 @@ plant! {
     /// What another allocation's over-long range covers can be registered all the same.
     "registers-the-covered-neighbour" CoveredNeighbour {
         fn register(&self, device: &mut Device, call: RegisterCall) -> Result<HostAddr, ErrorCode> {
-            let is_base = |base| device.allocation_at(base).is_some_and(|allocation| allocation.base == base);
+            let is_base = |base| device.allocation_from(base).is_some();
             let covered = device.registration_at(call.address).is_some_and(|over| {
                 over.base != call.address && is_base(call.address) && is_base(over.base)
             });
