@@ -191,7 +191,7 @@ impl Kernel {
         false
     }
 
-    /// How far the registration that begins at `start` reaches inside `end`: to the next page that is not mapped or is the
+    /// How far the registration whose FIRST mark is at `start` reaches inside `end`: to the next page that is not mapped or is the
     /// first of another.
     ///
     /// Source: `svm_master_remote_map.c`: the size is not stored.
@@ -206,9 +206,6 @@ impl Kernel {
             // The registration's own first page is the one FIRST that does not end it.
             let skip = usize::from(at == start);
             let goes_on = |flags: &&u8| **flags & (MAPPED | FIRST) == MAPPED;
-            if skip == 1 && flags.first().is_none_or(|flags| flags & MAPPED == 0) {
-                return at;
-            }
             let pages = skip + flags[skip..].iter().take_while(goes_on).count();
             at += pages as u64 * page;
             if pages < flags.len() {

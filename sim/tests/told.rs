@@ -205,3 +205,10 @@ fn names_are_the_fields() {
     assert_eq!(ByteCount(960).to_string(), "960 B");
     assert_eq!(RegisterFlags::READ_ONLY_VIEW.0, 0x1000_0002);
 }
+
+#[test]
+fn calls_are_named_as_cases_name_them() {
+    use CallKind::{Alloc, CopyIn, CopyOut, Free, Register, Unregister};
+    let names = [Alloc, Free, Register, Unregister, CopyIn, CopyOut].map(|call| call.to_string());
+    assert_eq!(names, ["alloc", "free", "register", "unregister", "copy_in", "copy_out"]);
+}

@@ -1,0 +1,93 @@
+//! How far a registration reaches, and that nothing of it is left in the host's reach when it ends, however it ends.
+
+#![allow(missing_docs)]
+
+use hostview_sim::{
+    DeviceAddr, DrvError, HostAddr, PageKind, Profile, RegisterCall, RegisterFlags, SimHost, SimOptions,
+};
+use rstest::rstest;
+
+const PAGE: u64 = 4096;
+const HUGE: u64 = 2 << 20;
+
+fn host(profile: &str, bookkeeping: bool) -> SimHost {
+    let bookkeeping = bookkeeping.then(|| "asked for".to_owned());
+    SimHost::with_options(&Profile::shipped(profile).unwrap(), &SimOptions { bookkeeping, ..SimOptions::default() })
+}
+
+fn is_seen(host: &mut SimHost, address: DeviceAddr) -> bool {
+    let view = HostAddr::new(address.get() + host.profile().driver.view_offset);
+    host.host_read(view, &mut [0]).is_ok()
+}
+
+/// An allocation of its own heaps: the marks of each GiB are kept apart.
+#[rstest]
+fn a_registration_over_a_gib_is_one(
+    #[values(PageKind::Ordinary, PageKind::Huge)] kind: PageKind,
+    #[values(false, true)] bookkeeping: bool,
+) {
+    let bytes = (2 << 30) + HUGE;
+    let mut host = host("a2a3", bookkeeping);
+    let base = host.alloc(0, kind, bytes).unwrap();
+    host.register(RegisterCall::view(base, bytes)).unwrap();
+    let lengths: Vec<u64> = host.registrations().map(|registration| registration.bytes).collect();
+    assert_eq!(lengths, [bytes]);
+    let last = base.wrapping_add(bytes - 1);
+    assert!(is_seen(&mut host, last));
+    host.unregister(base, 0).unwrap();
+    for offset in [0, 1 << 30, 2 << 30, bytes - 1] {
+        assert!(!is_seen(&mut host, base.wrapping_add(offset)), "{offset:#x}");
+    }
+    // Nothing of it is in the way of another.
+    host.register(RegisterCall::view(base, bytes)).unwrap();
+}
+
+/// `driver.md` §6: device close unmaps everything, whatever of a block was registered.
+#[rstest]
+fn nothing_of_a_closed_device_is_seen(
+    #[values("a2a3", "a5-v3", "shifted")] profile: &str,
+    #[values((PageKind::Ordinary, PAGE), (PageKind::Huge, HUGE))] (kind, page): (PageKind, u64),
+    #[values(false, true)] bookkeeping: bool,
+) {
+    let mut host = host(profile, bookkeeping);
+    let base = host.alloc(0, kind, 8 * page).unwrap();
+    for at in [1, 4, 5] {
+        host.register(RegisterCall::view(base.wrapping_add(at * page), page)).unwrap();
+    }
+    let seen = |host: &mut SimHost| (0..8).map(|at| is_seen(host, base.wrapping_add(at * page))).collect::<Vec<_>>();
+    assert_eq!(seen(&mut host), [false, true, false, false, true, true, false, false]);
+    host.close_device(0);
+    assert_eq!(seen(&mut host), [false; 8]);
+}
+
+#[test]
+fn registrations_that_touch_are_two_on_v3() {
+    let mut host = host("a5-v3", false);
+    let base = host.alloc(0, PageKind::Ordinary, 3 * PAGE).unwrap();
+    let second = base.wrapping_add(PAGE);
+    host.register(RegisterCall::view(base, PAGE)).unwrap();
+    host.register(RegisterCall::view(second, PAGE)).unwrap();
+    let overlap = RegisterCall::view(base, 2 * PAGE);
+    assert_eq!(host.register(overlap), Err(DrvError::RepeatedUserd));
+    host.unregister(base, 0).unwrap();
+    assert!(is_seen(&mut host, second));
+}
+
+/// `driver-source.md` §14.3.
+#[test]
+fn v3_tells_an_interior_address_from_one_that_is_not_registered() {
+    let mut host = host("a5-v3", false);
+    let base = host.alloc(0, PageKind::Ordinary, 4 * PAGE).unwrap();
+    host.register(RegisterCall::view(base.wrapping_add(PAGE), 2 * PAGE)).unwrap();
+    let said = |host: &mut SimHost, page: u64| {
+        assert_eq!(host.unregister(base.wrapping_add(page * PAGE), 0), Err(DrvError::ParaError));
+        host.log().last().unwrap().clone()
+    };
+    assert!(said(&mut host, 0).starts_with("Addr is not register."));
+    assert!(said(&mut host, 2).starts_with("Should be the registered start va."));
+    assert!(said(&mut host, 3).starts_with("Addr is not register."));
+    for flags in [7, 2 | 1 << 16] {
+        let refused = host.unregister_ex(base.wrapping_add(PAGE), 0, RegisterFlags(flags));
+        assert_eq!(refused, Err(DrvError::NotSupport), "{flags:#x}");
+    }
+}
