@@ -91,3 +91,44 @@ fn v3_tells_an_interior_address_from_one_that_is_not_registered() {
         assert_eq!(refused, Err(DrvError::NotSupport), "{flags:#x}");
     }
 }
+
+/// [`hostview_sim::Fault`]: the first byte that could not be accessed.
+#[rstest]
+fn a_fault_names_the_first_byte_that_is_out_of_reach(
+    #[values(0, 1, 4095)] from: u64,
+    #[values(PAGE, 3 * PAGE)] registered: u64,
+    #[values(false, true)] bookkeeping: bool,
+) {
+    let mut host = host("a2a3", bookkeeping);
+    let base = host.alloc(0, PageKind::Ordinary, 8 * PAGE).unwrap();
+    let view = host.register(RegisterCall::view(base, registered)).unwrap();
+    let bytes = vec![0x5a; (registered - from + 2 * PAGE) as usize];
+    let first = view.wrapping_add(registered);
+    let read = host.host_read(view.wrapping_add(from), &mut bytes.clone()).unwrap_err();
+    assert_eq!(read.address, first);
+    let written = host.host_write(view.wrapping_add(from), &bytes).unwrap_err();
+    assert_eq!(written.address, first);
+    // The access before, which failed half-way, is in no later one's way.
+    let mut byte = [0];
+    host.host_write(view, &[7]).unwrap();
+    host.host_read(view, &mut byte).unwrap();
+    assert_eq!(byte, [7]);
+}
+
+#[rstest]
+fn bytes_lie_where_they_were_put_across_pages(#[values(false, true)] bookkeeping: bool) {
+    let mut host = host("a2a3", bookkeeping);
+    let base = host.alloc(0, PageKind::Ordinary, 4 * PAGE).unwrap();
+    let view = host.register(RegisterCall::view(base, 4 * PAGE)).unwrap();
+    let pattern: Vec<u8> = (0..2 * PAGE + 100).map(|at| (at % 251) as u8).collect();
+    host.copy_in(base.wrapping_add(100), &pattern).unwrap();
+    for (at, expected) in pattern.iter().enumerate().step_by(97) {
+        let (mut copied, mut seen) = ([0], [0]);
+        host.copy_out(base.wrapping_add(100 + at as u64), &mut copied).unwrap();
+        host.host_read(view.wrapping_add(100 + at as u64), &mut seen).unwrap();
+        assert_eq!((copied, seen), ([*expected], [*expected]), "{at}");
+    }
+    let mut all = vec![0; pattern.len()];
+    host.host_read(view.wrapping_add(100), &mut all).unwrap();
+    assert_eq!(all, pattern);
+}
