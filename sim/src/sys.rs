@@ -22,7 +22,7 @@ mod linux {
     const MADV_GUARD_INSTALL: i32 = 102;
     const MADV_GUARD_REMOVE: i32 = 103;
 
-    /// What one `write` to a pipe takes for sure: a pipe holds 64 KiB when it is new.
+    /// What one `write` to a pipe takes for sure (a pipe holds 64 KiB when it is new), and no more than a page.
     const PIPE_BYTES: usize = 4096;
 
     /// One sparse file of device memory, mapped twice: the device's side, always accessible to the simulator, and the
@@ -99,8 +99,8 @@ mod linux {
         /// would fault. Returns how many bytes came before the fault.
         pub(crate) fn host_read(&mut self, offset: u64, into: &mut [u8]) -> Result<(), usize> {
             let at = self.check_range(offset, into.len());
-            for (index, chunk) in into.chunks_mut(PIPE_BYTES).enumerate() {
-                let done = index * PIPE_BYTES;
+            for span in page_by_page(at, into.len()) {
+                let (done, chunk) = (span.start, &mut into[span]);
                 // SAFETY: `write` only reads from the address, and answers EFAULT when it is not readable; the range
                 // lies in our own host mapping (checked above).
                 let sent = unsafe {
@@ -118,8 +118,8 @@ mod linux {
         /// Writes through the host's side without risking a signal. Returns how many bytes went before the fault.
         pub(crate) fn host_write(&mut self, offset: u64, from: &[u8]) -> Result<(), usize> {
             let at = self.check_range(offset, from.len());
-            for (index, chunk) in from.chunks(PIPE_BYTES).enumerate() {
-                let done = index * PIPE_BYTES;
+            for span in page_by_page(at, from.len()) {
+                let (done, chunk) = (span.start, &from[span]);
                 // SAFETY: `chunk` is readable; an empty pipe takes PIPE_BYTES at once.
                 let sent =
                     unsafe { libc::write(self.pipe_write.as_raw_fd(), chunk.as_ptr().cast::<c_void>(), chunk.len()) };
@@ -209,6 +209,17 @@ mod linux {
     }
 
     use super::Protection;
+
+    /// Which parts of a buffer lie in which page, so that the first byte that faults is the first of its part.
+    fn page_by_page(at: usize, len: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
+        let mut done = 0;
+        std::iter::from_fn(move || {
+            let end = len.min(done + PIPE_BYTES - (at + done) % PIPE_BYTES);
+            let span = done..end;
+            done = end;
+            (!span.is_empty()).then_some(span)
+        })
+    }
 
     fn owned(fd: RawFd) -> io::Result<OwnedFd> {
         if fd < 0 {
