@@ -135,6 +135,10 @@ fn check_law(
             &(choice.strategy(), draws()),
             |(profile, draw)| {
                 let mut trials = all.borrow_mut();
+                if let Some(Hindrance(reason)) = site.over().filter(|_| trials.hindrance.is_some()) {
+                    // Enough of these end the drawing.
+                    return Err(TestCaseError::reject(reason));
+                }
                 // What hung once is not called again to find out how little it takes.
                 let hung = |broken: &Broken| matches!(broken.seen.lost, Some(Loss::Hung(_)));
                 if trials.broken.as_ref().is_some_and(hung) || trials.make(site, law, &profile, &draw) {

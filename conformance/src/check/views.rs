@@ -158,7 +158,11 @@ fn judge_sequences(
     let found = runner.run(&(choice.strategy(), options.generator.strategy(threads)), |(profile, drawn)| {
         let mut judged = all.borrow_mut();
         let already = judged.broken.as_ref().map(|broken| (broken.breach.law, broken.hung));
-        if matches!(already, Some((_, true))) || judged.hindrance.is_some() {
+        if let Some(Hindrance(reason)) = &judged.hindrance {
+            // Enough of these end the drawing.
+            return Err(TestCaseError::reject(reason.clone()));
+        }
+        if matches!(already, Some((_, true))) {
             return Ok(());
         }
         let steps = lower(&drawn, profile.device.count, threads);

@@ -1,6 +1,7 @@
 //! `hostview gate`.
 
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use clap::Args;
@@ -109,8 +110,14 @@ pub(super) fn run(arguments: &GateArguments) -> Result<Exit, Wrong> {
     };
     heed_signals(&summons.watch)?;
     let devices = summons.limits.devices.clone();
+    let watch = summons.watch.clone();
     let site = match LibrarySite::open(summons, Duration::from_secs_f64(arguments.time_limit)) {
         Ok(site) => site,
+        // The signal of a job queue meets the process that opens the device as well.
+        Err(_) if watch.stop.load(Ordering::Relaxed) => {
+            say_line("not proven: stopped by a signal before the device was open; nothing is left");
+            return Ok(Exit::NotProven);
+        }
         Err(error) => return Ok(cannot_open(&error)),
     };
     let machine = find_machine(&site, &devices, arguments.like.as_deref())?;
