@@ -196,6 +196,10 @@ mod tests {
         assert!(drawn.iter().all(|cost| *cost >= min));
         let under = drawn.iter().filter(|cost| **cost < median).count();
         assert!((400..600).contains(&under), "{under} of 1000");
+        // Exponential with that median: a tenth is over log2(10) medians from the minimum.
+        let tail = min.micros() + (median - min).micros() * 10_f64.log2();
+        let over = drawn.iter().filter(|cost| cost.micros() > tail).count();
+        assert!((70..130).contains(&over), "{over} of 1000");
         assert_eq!(one(CostPoint::Drawn(7)), one(CostPoint::Drawn(7)));
     }
 

@@ -254,9 +254,8 @@ impl Heaps {
             Freed::ToKernel
         } else {
             heap.take_live(at.get(), threshold);
-            let (merged, whole) = heap.cache(at.get(), piece);
-            if whole {
-                heap.shrink(kernel, memory, threshold, self.adaptive, merged);
+            if heap.cache(at.get(), piece) {
+                heap.shrink(kernel, memory, threshold, self.adaptive);
             }
             Freed::Cached
         };
@@ -376,9 +375,9 @@ impl Heap {
         }
     }
 
-    /// Puts a freed piece into the cache, joined with idle neighbours of the same kernel block: where it begins now, and
-    /// whether it is the whole block.
-    fn cache(&mut self, at: u64, piece: Piece) -> (u64, bool) {
+    /// Puts a freed piece into the cache, joined with idle neighbours of the same kernel block: whether it is the whole block
+    /// now.
+    fn cache(&mut self, at: u64, piece: Piece) -> bool {
         let (mut at, mut piece) = (at, Piece { requested: 0, ..piece });
         let right =
             self.idle.get(&(at + piece.size)).filter(|right| right.block == piece.block).map(|right| right.size);
@@ -392,7 +391,7 @@ impl Heap {
             (at, piece.size) = (from, piece.size + left.size);
         }
         self.put_idle(at, piece);
-        (at, piece.size == piece.block_size)
+        piece.size == piece.block_size
     }
 
     /// Gives whole idle blocks back to the kernel once the cache is well over its threshold: smallest first, down to the
@@ -400,12 +399,12 @@ impl Heap {
     ///
     /// v2's threshold follows the heap's use: half of what is live and what was at most, but at most twice what is live, and
     /// never under the fixed one. (The peak also decays by wall time on a device; here time stands still.)
-    fn shrink(&mut self, kernel: &mut Kernel, memory: &mut Memory, fixed: u64, adaptive: bool, freed: u64) {
+    fn shrink(&mut self, kernel: &mut Kernel, memory: &mut Memory, fixed: u64, adaptive: bool) {
         let middle = u64::midpoint(self.cacheable_peak, self.cacheable);
         let twice_live = self.cacheable * 2;
         let threshold = if adaptive && middle > fixed && twice_live > fixed { middle.min(twice_live) } else { fixed };
-        let tries = self.cached.get(freed).is_some_and(|size| size > fixed) || self.cached.total() > threshold;
-        if !tries || self.cached.total() < (threshold * 2).min(threshold + SHRINK_SLACK) {
+        // Source: it also asks whether the freed block or the cache is over the threshold, which is so by then.
+        if self.cached.total() < (threshold * 2).min(threshold + SHRINK_SLACK) {
             return;
         }
         let whole: Vec<(u64, u64)> =

@@ -68,10 +68,6 @@ impl IdleRanges {
         self.total
     }
 
-    pub(crate) fn get(&self, start: u64) -> Option<u64> {
-        self.by_start.get(&start).map(|(size, _)| *size)
-    }
-
     /// Every range in address order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.by_start.iter().map(|(start, (size, _))| (*start, *size))
