@@ -56,8 +56,38 @@ fn nothing_of_a_closed_device_is_seen(
     }
     let seen = |host: &mut SimHost| (0..8).map(|at| is_seen(host, base.wrapping_add(at * page))).collect::<Vec<_>>();
     assert_eq!(seen(&mut host), [false, true, false, false, true, true, false, false]);
+    let mode = host.memory_mode().clone();
     host.close_device(0);
     assert_eq!(seen(&mut host), [false; 8]);
+    // No change of protection was refused on the way: the host would go on by its table alone.
+    assert_eq!(*host.memory_mode(), mode);
+}
+
+/// The same through every kind of change to a block with several registrations.
+#[test]
+fn protection_is_never_given_up_on_the_way() {
+    let mut host = host("a2a3", false);
+    let mode = host.memory_mode().clone();
+    // In the second kernel block, so that a length is not by chance also an end.
+    host.alloc(0, PageKind::Ordinary, HUGE).unwrap();
+    let base = host.alloc(0, PageKind::Ordinary, 4 * PAGE).unwrap();
+    let read_only = RegisterCall { flags: RegisterFlags::READ_ONLY_VIEW, ..RegisterCall::view(base, PAGE) };
+    for _ in 0..2 {
+        let view = host.register(read_only).unwrap();
+        assert!(is_seen(&mut host, base) && host.host_write(view, &[1]).is_err());
+        host.unregister(base, 0).unwrap();
+        assert!(!is_seen(&mut host, base));
+        let view = host.register(RegisterCall::view(base, PAGE)).unwrap();
+        host.host_write(view, &[1]).unwrap();
+        host.unregister(base, 0).unwrap();
+    }
+    host.register(RegisterCall::view(base, 2 * PAGE)).unwrap();
+    host.close_device(0);
+    assert!(!is_seen(&mut host, base));
+    let again = host.alloc(0, PageKind::Huge, HUGE).unwrap();
+    host.register(RegisterCall::view(again, HUGE)).unwrap();
+    assert!(is_seen(&mut host, again));
+    assert_eq!(*host.memory_mode(), mode);
 }
 
 #[test]
@@ -131,4 +161,42 @@ fn bytes_lie_where_they_were_put_across_pages(#[values(false, true)] bookkeeping
     let mut all = vec![0; pattern.len()];
     host.host_read(view.wrapping_add(100), &mut all).unwrap();
     assert_eq!(all, pattern);
+}
+
+/// What ends far into one device's memory neither takes nor shows anything of what lies behind it.
+#[rstest]
+fn the_end_of_a_block_changes_nothing_behind_it(
+    #[values((PageKind::Ordinary, PAGE), (PageKind::Huge, HUGE))] (kind, page): (PageKind, u64),
+) {
+    let mut host = host("a2a3", false);
+    for _ in 0..2 {
+        host.alloc(0, PageKind::Ordinary, 400 << 20).unwrap();
+    }
+    let far = host.alloc(0, PageKind::Ordinary, 4 * PAGE).unwrap();
+    let other = host.alloc(1, kind, 2 * page).unwrap();
+    assert!(far < other && other.get() < far.get() + (1 << 30));
+    let read_only = RegisterCall { flags: RegisterFlags::READ_ONLY_VIEW, ..RegisterCall::view(far, PAGE) };
+    let view = host.register(RegisterCall::view(other, page)).unwrap();
+    host.register(read_only).unwrap();
+    host.unregister(far, 0).unwrap();
+    host.register(RegisterCall::view(far, PAGE)).unwrap();
+    host.host_write(view, &[1]).unwrap();
+    host.close_device(0);
+    host.host_write(view, &[2]).unwrap();
+    let beside = other.wrapping_add(page);
+    assert!(is_seen(&mut host, other) && !is_seen(&mut host, beside) && !is_seen(&mut host, far));
+}
+
+/// Small blocks of ordinary pages are fenced in another way than large ones; where they touch, each is fenced in its own.
+#[test]
+fn a_large_block_behind_a_small_one_is_seen_from_its_first_page() {
+    let mut host = host("a2a3", false);
+    let small = host.alloc(0, PageKind::Ordinary, HUGE).unwrap();
+    let large = host.alloc(0, PageKind::Ordinary, 2 * HUGE).unwrap();
+    assert_eq!(large, small.wrapping_add(HUGE));
+    host.register(RegisterCall::view(small, PAGE)).unwrap();
+    let view = host.register(RegisterCall::view(large, PAGE)).unwrap();
+    host.host_write(view, &[1]).unwrap();
+    host.unregister(large, 0).unwrap();
+    assert!(is_seen(&mut host, small) && !is_seen(&mut host, large));
 }

@@ -86,12 +86,14 @@ fn closing_a_device_takes_its_records_and_leaves_the_others() {
 fn a_record_behind_another_is_kept() {
     let mut host = host("a2a3");
     host.support_feature(FEATURE_REGISTER_RECORDS);
-    let base = host.alloc(0, PageKind::Ordinary, 2 * PAGE).unwrap();
-    let second = base.wrapping_add(PAGE);
-    host.register(RegisterCall::view(base, PAGE)).unwrap();
-    host.register(RegisterCall::view(second, PAGE)).unwrap();
-    host.unregister(second, 0).unwrap();
-    host.unregister(base, 0).unwrap();
+    let base = host.alloc(0, PageKind::Ordinary, 4 * PAGE).unwrap();
+    let pages = [0, 1, 3].map(|page| base.wrapping_add(page * PAGE));
+    for page in pages {
+        host.register(RegisterCall::view(page, PAGE)).unwrap();
+    }
+    for page in pages {
+        host.unregister(page, 0).unwrap();
+    }
 }
 
 #[test]
