@@ -3,7 +3,7 @@
 
 #![allow(missing_docs)]
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,7 +11,7 @@ use std::time::Instant;
 use hostview::check::{CheckOptions, Generator, ProfileChoice, check};
 use hostview::laws::view_laws;
 use hostview::site::Simulator;
-use hostview::subject::{Library, SubjectChoice, SubjectLimits, find};
+use hostview::subject::{Library, SubjectChoice, SubjectHome, SubjectLimits, find};
 use hostview_sim::Profile;
 
 fn main() {
@@ -29,8 +29,8 @@ fn main() {
         println!("skipped: there is no g++ that builds the example");
         return;
     }
-    let program = Path::new(env!("CARGO_BIN_EXE_hostview"));
-    let opened = Library::open(&library.display().to_string(), program, SubjectLimits::default());
+    let home = SubjectHome { program: PathBuf::from(env!("CARGO_BIN_EXE_hostview")), drop_in: None };
+    let opened = Library::open(&library.display().to_string(), home, SubjectLimits::default());
     let apart = SubjectChoice::Library(Arc::new(opened.expect("the example opens")));
     let here = find("cache").expect("the reference cache");
     let time = |subject: &SubjectChoice| {

@@ -1,7 +1,7 @@
 //! The platform: where the suite runs.
 
 use hostview_sim::{
-    DeviceAddr, Fault, HostAddr, MemoryMode, PagePolicy, PlannedFault, Profile, RegisterCall, RegisterFlags,
+    DeviceAddr, Event, Fault, HostAddr, MemoryMode, PagePolicy, PlannedFault, Profile, RegisterCall, RegisterFlags,
     Registration, SimHost, SimOptions, VirtualTime,
 };
 use serde::{Deserialize, Serialize};
@@ -35,6 +35,16 @@ pub struct MemoryAt {
     pub page: u64,
     /// The device that it is of, where the driver tells.
     pub device: Option<u32>,
+}
+
+/// A platform that is called past the suite as well, by a subject that opens the driver itself: what it called is told
+/// afterwards.
+pub trait Observed {
+    /// The subject is called now: of its coming calls these fail, or from there on all that are like it, where a fault lasts.
+    fn begin(&mut self, faults: &[(PlannedFault, bool)]);
+
+    /// The subject has come back: the calls that it made since.
+    fn end(&mut self) -> Vec<Event>;
 }
 
 /// Where the suite runs: the simulator, or a driver library.
@@ -142,6 +152,11 @@ pub trait Platform {
 
     /// How host access is kept from unregistered memory.
     fn memory_mode(&self) -> MemoryMode;
+
+    /// The platform as one that a subject calls past the suite, where it does.
+    fn observed(&mut self) -> Option<&mut dyn Observed> {
+        None
+    }
 }
 
 /// The simulator as a platform.

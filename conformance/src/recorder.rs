@@ -7,11 +7,14 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use hostview_cache::Held;
-use hostview_sim::{CallKind, DeviceAddr, DrvError, HostAddr, PagePolicy, PlannedFault, RegisterCall};
+use hostview_sim::{
+    Call, CallKind, DeviceAddr, DrvError, Event, HostAddr, Outcome as CallOutcome, PagePolicy, PlannedFault,
+    RegisterCall, RegisterFlags,
+};
 
 use crate::case::Via;
 use crate::code::ErrorCode;
-use crate::platform::Platform;
+use crate::platform::{Observed, Platform};
 use crate::subject::SubjectError;
 
 /// A call that a subject made.
@@ -121,12 +124,12 @@ impl Ledger {
         self.iter().find(|entry| entry.overlaps(base, bytes))
     }
 
-    /// Takes a registration out of this copy.
+    /// Takes a registration out.
     pub(crate) fn forget(&mut self, base: DeviceAddr) {
         self.0.remove(&base);
     }
 
-    /// Puts a registration into this copy.
+    /// Puts a registration in.
     pub(crate) fn note(&mut self, entry: LedgerEntry) {
         self.0.insert(entry.base, entry);
     }
@@ -201,6 +204,12 @@ pub trait PlatformTable {
     ///
     /// It would fault.
     fn load(&mut self, view: HostAddr, into: &mut [u8]) -> Result<(), SubjectError>;
+
+    /// The subject is called now, and may call the driver past this table. For those that do.
+    fn begin(&mut self) {}
+
+    /// The subject has come back.
+    fn end(&mut self) {}
 
     /// Takes the subject's lock. A subject that is built in has no other, so that the suite knows which thread waits.
     fn enter(&mut self) {}
@@ -338,6 +347,39 @@ impl Recorder {
         result.map_err(SubjectError::Platform)
     }
 
+    /// Takes note of a call that a subject made past the table.
+    fn note(&mut self, event: &Event) {
+        if matches!(event.call, Call::Register { flags, .. } if !RegisterFlags(flags).maps_device_memory()) {
+            return; // No view of device memory.
+        }
+        let call = match event.call {
+            Call::Alloc { device, bytes, .. } => SubjectCall::Alloc { device, bytes },
+            Call::Free { address } => {
+                let registered = self.ledger.overlapping(address, 1).is_some();
+                SubjectCall::Free { base: address, registered }
+            }
+            Call::Register { address, bytes, device, .. } => SubjectCall::Register { device, base: address, bytes },
+            Call::Unregister { address, .. } => SubjectCall::Unregister { base: address },
+            Call::CopyIn { address, bytes } | Call::CopyOut { address, bytes } => SubjectCall::Copy { address, bytes },
+        };
+        self.made += 1;
+        self.strike(event.call.kind());
+        let error = match event.outcome {
+            CallOutcome::Failed(error) => Some(error.into()),
+            CallOutcome::Registered(view) => {
+                if let SubjectCall::Register { base, bytes, .. } = call {
+                    self.ledger.note(LedgerEntry { base, bytes, view, made: self.made });
+                }
+                None
+            }
+            CallOutcome::Done | CallOutcome::Allocated(_) => None,
+        };
+        if let (SubjectCall::Unregister { base }, None) = (call, error) {
+            self.ledger.forget(base);
+        }
+        self.calls.push(CallRecord { call, error, injected: event.injected });
+    }
+
     fn record_access(&mut self, view: HostAddr, bytes: usize) {
         self.end_the_endless();
         let call = SubjectCall::Access { view, bytes: bytes as u64 };
@@ -384,7 +426,7 @@ impl PlatformTable for Recorder {
         let view = self.record(CallKind::Register, SubjectCall::Register { device, base, bytes }, |platform| {
             platform.register(call)
         })?;
-        self.ledger.0.insert(base, LedgerEntry { base, bytes, view, made: self.made });
+        self.ledger.note(LedgerEntry { base, bytes, view, made: self.made });
         Ok(view)
     }
 
@@ -392,7 +434,7 @@ impl PlatformTable for Recorder {
         self.record(CallKind::Unregister, SubjectCall::Unregister { base }, |platform| {
             platform.unregister(base, device)
         })?;
-        self.ledger.0.remove(&base);
+        self.ledger.forget(base);
         Ok(())
     }
 
@@ -414,6 +456,20 @@ impl PlatformTable for Recorder {
     fn load(&mut self, view: HostAddr, into: &mut [u8]) -> Result<(), SubjectError> {
         self.record_access(view, into.len());
         self.platform.host_read(view, into).map_err(SubjectError::Fault)
+    }
+
+    fn begin(&mut self) {
+        let faults: Vec<_> = self.faults.iter().map(|planned| (planned.fault, planned.lasting)).collect();
+        if let Some(observed) = self.platform.observed() {
+            observed.begin(&faults);
+        }
+    }
+
+    fn end(&mut self) {
+        let events = self.platform.observed().map(Observed::end).unwrap_or_default();
+        for event in events {
+            self.note(&event);
+        }
     }
 
     fn enter(&mut self) {

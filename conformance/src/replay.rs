@@ -16,7 +16,7 @@ use crate::library::LibrarySite;
 use crate::platform::{Loss, Platform, SimPlatform};
 use crate::sequence::afresh;
 use crate::site::{Hindrance, Site as _};
-use crate::subject::{self, Library, SubjectChoice, SubjectLimits, UnknownSubject};
+use crate::subject::{self, Library, SubjectChoice, SubjectHome, SubjectLimits, UnknownSubject};
 
 /// Why files could not be replayed.
 #[derive(Debug, thiserror::Error)]
@@ -125,8 +125,8 @@ fn prepare_case(case: Case, place: &str) -> Result<Prepared, ReplayError> {
     let profile = profile.overridden(&case.profile_override, "[profile_override]").map_err(wrong)?;
     let named = case.subject.as_deref().unwrap_or(subject::REFERENCE);
     let subject = if subject::is_path(named) {
-        let open = |program: PathBuf| Library::open(named, &program, SubjectLimits::default());
-        let opened = std::env::current_exe().map_err(|error| error.to_string()).and_then(open);
+        let open = |home: SubjectHome| Library::open(named, home, SubjectLimits::default());
+        let opened = SubjectHome::here().map_err(|error| error.to_string()).and_then(open);
         let library = opened.map_err(|problem| ReplayError::CannotOpen { path: place.to_owned(), problem })?;
         SubjectChoice::Library(Arc::new(library))
     } else {

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 macro_rules! address {
     ($(#[$doc:meta])* $name:ident) => {
@@ -48,6 +49,20 @@ macro_rules! address {
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 write!(f, "{:#x}", self.0)
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = String::deserialize(deserializer)?;
+                let value = text.strip_prefix("0x").and_then(|digits| u64::from_str_radix(digits, 16).ok());
+                value.map(Self).ok_or_else(|| D::Error::custom(format!("`{text}` is no address; give it as 0x12c0")))
             }
         }
 
@@ -139,7 +154,8 @@ impl PageSize {
 }
 
 /// What kind of page an allocation is made of. A property of the allocation, not of the host.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum PageKind {
     /// The device's ordinary page, 4 KiB on the devices met so far.
     Ordinary,

@@ -6,12 +6,29 @@
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub};
 
+use serde::{Deserialize, Serialize};
+
 use crate::addr::PageKind;
 use crate::profile::{Cost, CostProfile};
 
 /// A span of virtual time. Kept in picoseconds, so that sums do not depend on their order.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Hash, Serialize, Deserialize)]
+#[serde(from = "f64", into = "f64")]
 pub struct VirtualTime(u64);
+
+impl From<f64> for VirtualTime {
+    /// From microseconds.
+    fn from(micros: f64) -> Self {
+        Self::from_micros(micros)
+    }
+}
+
+impl From<VirtualTime> for f64 {
+    /// In microseconds.
+    fn from(time: VirtualTime) -> Self {
+        time.micros()
+    }
+}
 
 impl VirtualTime {
     /// No time.

@@ -5,6 +5,9 @@
 
 use std::fmt;
 
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
 macro_rules! codes {
     ($(#[$doc:meta])* $name:ident: $repr:ty { $($(#[$vdoc:meta])* $variant:ident = $code:literal, $text:literal;)* }) => {
         $(#[$doc])*
@@ -38,6 +41,20 @@ macro_rules! codes {
             #[must_use]
             pub fn from_name(name: &str) -> Option<Self> {
                 Self::ALL.iter().copied().find(|error| error.name() == name)
+            }
+        }
+
+        /// As its name in the header.
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(self.name())
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let name = String::deserialize(deserializer)?;
+                Self::from_name(&name).ok_or_else(|| D::Error::custom(format!("no error is called `{name}`")))
             }
         }
 

@@ -60,7 +60,9 @@ impl RegisterFlags {
         self.process_type() < PROCESS_TYPE_LIMIT
     }
 
-    pub(crate) const fn maps_device_memory(self) -> bool {
+    /// Whether it asks for a host view of device memory: `DEV_SVM_MAP_HOST`.
+    #[must_use]
+    pub const fn maps_device_memory(self) -> bool {
         self.map_type() == map_type::DEV_SVM_MAP_HOST
     }
 }

@@ -241,7 +241,8 @@ impl SimHost {
     ///
     /// By the tables of `driver-source.md` §14, row by row; see the `register_v2` and `register_v3` modules.
     pub fn register(&mut self, call: RegisterCall) -> Result<HostAddr, DrvError> {
-        let event = Call::Register { address: call.address, bytes: call.bytes, device: call.device };
+        let event =
+            Call::Register { address: call.address, bytes: call.bytes, flags: call.flags.0, device: call.device };
         self.call(event, Outcome::Registered, |host| match host.profile.driver.generation {
             Generation::V2 => host.register_v2(&call),
             Generation::V3 => host.register_v3(&call),
@@ -458,7 +459,12 @@ impl SimHost {
 
     /// Plans a fault.
     pub fn plan_fault(&mut self, fault: PlannedFault) {
-        self.faults.add(fault);
+        self.faults.add(fault, false);
+    }
+
+    /// Makes a coming call fail, and every such call after it, until the faults are cleared.
+    pub fn plan_lasting_fault(&mut self, fault: PlannedFault) {
+        self.faults.add(fault, true);
     }
 
     /// Forgets the faults that are still to come.
@@ -521,7 +527,9 @@ impl SimHost {
         work: impl FnOnce(&mut Self) -> Result<T, DrvError>,
     ) -> Result<T, DrvError> {
         let before = self.clock.now();
-        let result = match self.faults.strike(call.kind()) {
+        let struck = self.faults.strike(call.kind());
+        let injected = struck.is_some();
+        let result = match struck {
             Some(error) => {
                 self.log_line(format!("Injected: {} answers {}.", call.kind(), error.name()));
                 Err(error)
@@ -529,7 +537,7 @@ impl SimHost {
             None => work(self),
         };
         let outcome = result.map_or_else(Outcome::Failed, outcome);
-        self.journal.push(Event { call, outcome, cost: self.clock.now() - before });
+        self.journal.push(Event { call, outcome, injected, cost: self.clock.now() - before });
         result
     }
 }

@@ -51,7 +51,8 @@ impl fmt::Display for CallKind {
 }
 
 /// A call with its arguments.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(tag = "call", rename_all = "snake_case")]
 pub enum Call {
     /// An allocation.
     Alloc {
@@ -73,6 +74,8 @@ pub enum Call {
         address: DeviceAddr,
         /// The size passed.
         bytes: u64,
+        /// The flag word passed.
+        flags: u32,
         /// The device id passed.
         device: u32,
     },
@@ -115,7 +118,8 @@ impl Call {
 }
 
 /// What a call gave.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(tag = "answer", content = "gave", rename_all = "snake_case")]
 pub enum Outcome {
     /// Success, with nothing to give.
     Done,
@@ -128,13 +132,18 @@ pub enum Outcome {
 }
 
 /// A call, what came of it and what it cost.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Event {
     /// The call.
+    #[serde(flatten)]
     pub call: Call,
     /// Its outcome.
+    #[serde(flatten)]
     pub outcome: Outcome,
+    /// Whether it failed because a fault was planned.
+    pub injected: bool,
     /// Its cost.
+    #[serde(rename = "cost_us")]
     pub cost: VirtualTime,
 }
 
@@ -149,19 +158,19 @@ pub struct PlannedFault {
     pub error: DrvError,
 }
 
-/// The faults that are still to come.
+/// The faults that are still to come, and whether each lasts: every such call from there on fails.
 #[derive(Debug, Default)]
-pub(crate) struct FaultPlan(Vec<PlannedFault>);
+pub(crate) struct FaultPlan(Vec<(PlannedFault, bool)>);
 
 impl FaultPlan {
-    pub(crate) fn add(&mut self, fault: PlannedFault) {
-        self.0.push(fault);
+    pub(crate) fn add(&mut self, fault: PlannedFault, lasting: bool) {
+        self.0.push((fault, lasting));
     }
 
     /// Counts a call; the error it must answer instead of doing its work.
     pub(crate) fn strike(&mut self, call: CallKind) -> Option<DrvError> {
         let mut struck = None;
-        self.0.retain_mut(|fault| {
+        self.0.retain_mut(|(fault, lasting)| {
             if fault.call != call {
                 return true;
             }
@@ -170,7 +179,7 @@ impl FaultPlan {
                 return true;
             }
             struck.get_or_insert(fault.error);
-            false
+            *lasting
         });
         struck
     }
@@ -187,10 +196,20 @@ mod tests {
     #[test]
     fn the_nth_call_of_its_kind_fails_and_no_other() {
         let mut plan = FaultPlan::default();
-        plan.add(PlannedFault { call: CallKind::Register, nth: 2, error: DrvError::Busy });
+        plan.add(PlannedFault { call: CallKind::Register, nth: 2, error: DrvError::Busy }, false);
         assert_eq!(plan.strike(CallKind::Register), None);
         assert_eq!(plan.strike(CallKind::Unregister), None);
         assert_eq!(plan.strike(CallKind::Register), Some(DrvError::Busy));
         assert_eq!(plan.strike(CallKind::Register), None);
+    }
+
+    #[test]
+    fn a_lasting_fault_strikes_from_its_nth_call_until_it_is_cleared() {
+        let mut plan = FaultPlan::default();
+        plan.add(PlannedFault { call: CallKind::Free, nth: 2, error: DrvError::Busy }, true);
+        let struck: Vec<_> = (0..4).map(|_| plan.strike(CallKind::Free)).collect();
+        assert_eq!(struck, [None, Some(DrvError::Busy), Some(DrvError::Busy), Some(DrvError::Busy)]);
+        plan.clear();
+        assert_eq!(plan.strike(CallKind::Free), None);
     }
 }

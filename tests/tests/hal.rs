@@ -76,7 +76,10 @@ fn the_log_has_the_drivers_words_and_the_journal_each_call() {
     assert!(log.starts_with("Device info. (devid=0;") && log.contains("support_bar_mem=0"), "{log}");
     assert!(log.contains("Not support pcie bar remote map."), "{log}");
     let journal = std::fs::read_to_string(journal).unwrap();
-    assert!(journal.contains("Register {") && journal.contains("Failed(NotSupport)"), "{journal}");
+    let lines: Vec<serde_json::Value> = journal.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let refused = lines.iter().find(|line| line["gave"] == "DRV_ERROR_NOT_SUPPORT").unwrap();
+    assert_eq!((&refused["call"], &refused["answer"]), (&"register".into(), &"failed".into()));
+    assert!(refused["address"].as_str().unwrap().starts_with("0x12c") && refused["cost_us"].as_f64().unwrap() >= 0.0);
 }
 
 #[test]

@@ -71,6 +71,110 @@ fn without_its_unregister_line_it_is_caught_by_a_short_case_that_fails_again() {
     assert!(replay.out.contains("V01 to hold"), "{}", replay.out);
 }
 
+/// What a failure in a JSON report is, as far as it can be the same for two builds of one cache.
+fn failures(report: &Path) -> Vec<(String, String, serde_json::Value)> {
+    let report: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(report).unwrap()).unwrap();
+    let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+    let failures = report["failures"].as_array().unwrap().iter();
+    let mut failures: Vec<_> = failures
+        .map(|failure| (text(&failure["profile"]), text(&failure["law"]), failure["case"]["step"].clone()))
+        .collect();
+    failures.sort_by(|one, other| (&one.0, &one.1).cmp(&(&other.0, &other.1)));
+    failures
+}
+
+/// A cache that opens the driver itself is judged by the journal as it is judged by the table: the same laws break, by the same
+/// steps.
+#[rstest]
+#[case(&[], &[])]
+#[case(&["-DFORGETS_TO_UNREGISTER"], &["V01", "V02", "V05", "V09", "V11"])]
+#[case(&["-DIGNORES_THE_REFUSAL"], &["V02", "V09", "V11"])]
+#[case(&["-DASKS_FOR_THE_RANGE"], &["V05", "V11"])]
+fn a_cache_that_opens_the_driver_itself_is_judged_as_by_the_table(#[case] faults: &[&str], #[case] laws: &[&str]) {
+    if !has_compiler("g++") {
+        return;
+    }
+    let judged = |own: &[&str]| {
+        let folder = tempfile::tempdir().unwrap();
+        cpp(folder.path(), "cache", &[faults, own].concat());
+        let profiles = ["--profile", "a2a3", "--profile", "a2a3-vm", "--profile", "a5-v3"];
+        let arguments = [&["check", "--subject", "./libcache.so", "--json", "report.json"], &profiles[..]].concat();
+        let run = hostview_in(folder.path(), &arguments);
+        assert_eq!(run.code, Some(i32::from(!faults.is_empty())), "{}{}", run.out, run.err);
+        assert_eq!(run.out.contains("which opens the driver itself and meets /"), !own.is_empty(), "{}", run.out);
+        let failures = failures(&folder.path().join("report.json"));
+        if let Some((profile, law, _)) = failures.first() {
+            let case = format!("hostview-failures/hash_map_cache-{profile}-{law}.toml");
+            let replay = hostview_in(folder.path(), &["replay", &case]);
+            assert_eq!(replay.code, Some(1), "{}{}", replay.out, replay.err);
+            assert!(replay.out.contains(" to hold\n"), "{}", replay.out);
+        }
+        assert_eq!(serving(folder.path()), 0);
+        failures
+    };
+    let (by_the_table, by_the_journal) = (judged(&[]), judged(&["-DOWN_DRIVER", "-ldl"]));
+    assert_eq!(by_the_journal, by_the_table);
+    let broken: std::collections::BTreeSet<&str> = by_the_table.iter().map(|(_, law, _)| &**law).collect();
+    for law in laws {
+        assert!(broken.contains(law), "{law}: {broken:?}");
+    }
+}
+
+/// What is linked with the driver meets the drop-in as well, wherever a driver of the machine's own may be.
+#[test]
+fn a_cache_that_is_linked_with_the_driver_meets_the_drop_in() {
+    if !has_compiler("g++") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().join("driver");
+    std::fs::create_dir(&place).unwrap();
+    // Another library of that name: what is found on the library path is not what is met.
+    compile(
+        "cc",
+        "fixtures/subjects/misbehaves.c",
+        &place.join("libascend_hal.so"),
+        &["-shared", "-fPIC", "-Wl,-soname,libascend_hal.so", &format!("-I{}", root().join(HEADERS).display())],
+    );
+    let search = format!("-L{}", place.display());
+    let runpath = format!("-Wl,-rpath,{}", place.display());
+    cpp(folder.path(), "linked", &["-DOWN_DRIVER", "-Wl,--no-as-needed", &search, &runpath, "-lascend_hal", "-ldl"]);
+    let run = hostview_in(folder.path(), &["check", "--subject", "./liblinked.so", "--profile", "a2a3"]);
+    assert_eq!(run.code, Some(0), "{}{}", run.out, run.err);
+}
+
+#[test]
+fn without_its_drop_in_such_a_cache_is_not_run() {
+    if !has_compiler("g++") || !has_compiler("cc") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    cpp(folder.path(), "own", &["-DOWN_DRIVER", "-ldl"]);
+    library(folder.path(), "elsewhere", "fixtures/subjects/misbehaves.c", "cc", &["-DANOTHER_DRIVER"]);
+    let alone = folder.path().join("hostview");
+    std::fs::copy(hostview_tests::binary(), &alone).unwrap();
+    let arguments = ["check", "--subject", "./libown.so"];
+    let output = Command::new(alone).args(arguments).current_dir(folder.path()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(3), 0), "{said}");
+    assert!(
+        said.contains("opens libascend_hal.so itself; the drop-in for it is not beside this program: build"),
+        "{said}"
+    );
+    for (subject, drop_in, said) in [
+        ("./libown.so", "./absent.so", "--drop-in ./absent.so: No such file"),
+        ("./libown.so", "./libelsewhere.so", "libelsewhere.so: has no hostviewRenew; give the drop-in"),
+        ("./libown.so", "./libown.so", "libown.so: has no hostviewRenew"),
+    ] {
+        let run = hostview_in(folder.path(), &["check", "--subject", subject, "--drop-in", drop_in]);
+        assert_eq!((run.code, run.out.as_str()), (Some(3), ""), "{}", run.err);
+        assert!(run.err.contains(said) && run.err.trim_end().lines().count() == 1, "{}", run.err);
+    }
+    let run = hostview_in(folder.path(), &["check", "--subject", "./libelsewhere.so"]);
+    assert_eq!((run.code, run.out.as_str()), (Some(3), ""), "{}", run.err);
+    assert!(run.err.contains("its hv_subject_alloc calls another one than /"), "{}", run.err);
+}
+
 /// What a case expects of its steps is looked at in a library's process as it is here.
 #[test]
 fn a_case_of_a_library_is_replayed_step_by_step() {

@@ -1,8 +1,8 @@
 /* What a view cache implements to be judged by `hostview check --subject ./libmy_cache.so`.
  *
  * A subject is a shared library that exports the functions below, with C linkage. It owns allocation: what must come
- * before what is half of what is judged. It makes every call of the driver through the platform table that it is given,
- * and reads and writes device memory through the views that registration gave it, by plain loads and stores.
+ * before what is half of what is judged. It makes every call of the driver through the platform table that it is given
+ * (or opens the driver itself, and says so: HV_OWN_DRIVER), and reads and writes device memory through the views that registration gave it, by plain loads and stores.
  *
  * Answers: HV_OK, HV_REFUSED where the cache itself refuses the call, or the platform's own error number (always over 0),
  * passed on as it came. Threading: calls come from one thread, one at a time. Nothing that is passed in may be kept after
@@ -27,6 +27,9 @@ extern "C" {
 #define HV_BUDGET (1u << 1)             /* never holds more than `budget` bytes mapped */
 #define HV_FINALIZE_REENTRANT (1u << 2) /* finalize may be called again */
 #define HV_REPORTS_HELD (1u << 3)       /* hv_subject_held tells the truth */
+/* Opens libascend_hal.so itself, by that name, and libascendcl.so where it wants it: it is given no table, meets hostview's
+ * drop-in libraries, and what it calls is read in their journal. */
+#define HV_OWN_DRIVER (1u << 4)
 
 typedef struct hv_info {
     uint32_t version;  /* HV_SUBJECT_VERSION, as the subject was compiled */
@@ -59,7 +62,8 @@ typedef struct hv_subject hv_subject;
 
 /* Fills `info`; called before anything else. */
 void hv_subject_info(hv_info *info);
-/* A fresh cache, owned by the caller until destroy; null where there is none to be had. */
+/* A fresh cache, owned by the caller until destroy; null where there is none to be had. `platform` is null with HV_OWN_DRIVER;
+ * then there is a fresh device each time, and nothing that was allocated or registered before is any more. */
 hv_subject *hv_subject_create(const hv_platform *platform);
 /* Allocates and takes note. */
 int32_t hv_subject_alloc(hv_subject *subject, uint32_t device, uint64_t bytes, uint32_t policy, uint64_t *address);

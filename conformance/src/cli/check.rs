@@ -11,7 +11,7 @@ use hostview::check::{CheckOptions, DRAWN, Generator, ProfileChoice, Report, che
 use hostview::laws::{self, LawId};
 use hostview::report::{case_file_name, check_as_json, matrix, reasons, repeat_command, story, summary};
 use hostview::site::Simulator;
-use hostview::subject::{self, BUILT_IN, Library, SubjectChoice, SubjectLimits, serve};
+use hostview::subject::{self, BUILT_IN, Library, SubjectChoice, SubjectHome, SubjectLimits, serve};
 use hostview_sim::Profile;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -41,6 +41,11 @@ pub(super) struct CheckArguments {
     /// Memory that a subject's library may allocate, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 512, value_parser = clap::value_parser!(u64).range(16..=1 << 20))]
     memory_limit: u64,
+
+    /// The drop-in libascend_hal.so that a subject's library meets where it opens the driver itself; the one beside this
+    /// program when left out
+    #[arg(long, value_name = "FILE")]
+    drop_in: Option<PathBuf>,
 
     /// How many rows at once; as many as there are processors when left out
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
@@ -74,6 +79,7 @@ impl Default for CheckArguments {
             subject: Vec::new(),
             call_limit: 2.0,
             memory_limit: 512,
+            drop_in: None,
             jobs: None,
             law: Vec::new(),
             cases: 256,
@@ -154,6 +160,16 @@ fn options(arguments: &CheckArguments) -> Result<Result<CheckOptions, String>, W
     };
     let all: Vec<String> = Profile::shipped_names().map(str::to_owned).chain([DRAWN.to_owned()]).collect();
     let profiles = if arguments.profile.is_empty() { &all } else { &arguments.profile };
+    let drop_in = match &arguments.drop_in {
+        None => None,
+        // The loader takes a bare name for something else.
+        Some(file) => match file.canonicalize() {
+            Ok(file) => Some(file),
+            Err(error) => {
+                return Ok(Err(format!("--drop-in {}: {error}; give a drop-in libascend_hal.so", file.display())));
+            }
+        },
+    };
     let subjects = if arguments.subject.is_empty() {
         BUILT_IN.iter().filter(|subject| subject.by_default).map(SubjectChoice::BuiltIn).collect()
     } else {
@@ -163,12 +179,13 @@ fn options(arguments: &CheckArguments) -> Result<Result<CheckOptions, String>, W
                 subjects.push(subject::find(word)?);
                 continue;
             }
-            let program = std::env::current_exe()?;
+            let mut home = SubjectHome::here()?;
+            home.drop_in = drop_in.clone().or(home.drop_in);
             let limits = SubjectLimits {
                 call: Duration::from_secs_f64(arguments.call_limit),
                 memory: arguments.memory_limit << 20,
             };
-            match Library::open(word, &program, limits) {
+            match Library::open(word, home, limits) {
                 Ok(library) => subjects.push(SubjectChoice::Library(Arc::new(library))),
                 Err(why) => return Ok(Err(why)),
             }
@@ -215,10 +232,11 @@ pub(super) struct ServeSubjectArguments {
     subject: PathBuf,
     notes: PathBuf,
     memory: u64,
+    drop_in: Option<PathBuf>,
 }
 
 /// `hostview serve-subject`.
 pub(super) fn run_serve(arguments: &ServeSubjectArguments) -> Result<Exit, Wrong> {
-    serve(&arguments.subject, &arguments.notes, arguments.memory)?;
+    serve(&arguments.subject, &arguments.notes, arguments.memory, arguments.drop_in.as_deref())?;
     Ok(Exit::Holds)
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use hostview::case::write_atomically;
+use hostview::subject::beside;
 
 use super::out::say_line;
 use super::{Exit, Wrong};
@@ -68,8 +69,7 @@ pub(super) fn run(arguments: &SdkArguments) -> Result<Exit, Wrong> {
 /// The folders that cargo, or an installation, puts libraries in.
 fn beside_this_program() -> Result<Vec<PathBuf>, Wrong> {
     let program = std::env::current_exe().map_err(|error| Wrong(format!("this program is not found: {error}")))?;
-    let folder = program.parent().unwrap_or(Path::new("."));
-    Ok(vec![folder.to_owned(), folder.join("deps"), folder.join("../lib64")])
+    Ok(beside(&program).into())
 }
 
 fn is_ours_or_empty(root: &Path) -> bool {

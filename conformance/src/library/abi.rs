@@ -62,7 +62,7 @@ macro_rules! interface {
 
         $(
             /// The calls of one library, each where it has it.
-            #[derive(Debug, Default)]
+            #[derive(Clone, Debug, Default)]
             pub(super) struct $table {
                 $(pub(super) $member: Option<unsafe extern "C" fn($($argument),*) -> $answer>,)*
             }

@@ -5,6 +5,7 @@
 //! which library it met.
 
 mod abi;
+mod drop_in;
 mod find;
 mod open;
 mod platform;
@@ -15,6 +16,7 @@ mod wire;
 mod worker;
 
 pub use abi::{Missing, SYMBOLS, Symbol};
+pub use drop_in::{DropIn, ObservedPlatform, Published};
 pub use find::{CannotOpen, Choice, Layer, Paths, find};
 pub use platform::{LibraryPlatform, Limits};
 pub use remote::{RemotePlatform, Summons, Watch};

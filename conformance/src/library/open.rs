@@ -2,15 +2,16 @@
 
 #![allow(unsafe_code, reason = "libraries are loaded")]
 
+use std::ffi::c_int;
 use std::path::Path;
 
-use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
+use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LOCAL, RTLD_NOW};
 
 use super::abi::{Acl, Hal, Missing, SIMULATOR_MARK};
 use super::find::{CannotOpen, Paths};
 
 /// The calls of both libraries.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Loaded {
     pub(super) hal: Hal,
     pub(super) acl: Acl,
@@ -51,11 +52,20 @@ pub(super) fn open(paths: &Paths) -> Result<Loaded, CannotOpen> {
     Ok(Loaded { hal, acl, missing, simulator })
 }
 
-/// Loads a library for good: a driver keeps threads and thread-local state that do not survive its unloading.
-fn load(path: &Path) -> Result<&'static Library, CannotOpen> {
-    // Global scope: the runtime looks the driver's symbols up there.
+/// Loads a library for good, into the global scope: the runtime looks the driver's symbols up there.
+pub(super) fn load(path: &Path) -> Result<&'static Library, CannotOpen> {
+    load_into(path, RTLD_GLOBAL)
+}
+
+/// Loads a library for good, for those alone who open it too.
+pub(super) fn load_aside(path: &Path) -> Result<&'static Library, CannotOpen> {
+    load_into(path, RTLD_LOCAL)
+}
+
+/// A driver keeps threads and thread-local state that do not survive its unloading.
+fn load_into(path: &Path, scope: c_int) -> Result<&'static Library, CannotOpen> {
     // SAFETY: loading runs the library's constructors, in a process that was made for that and is watched by another.
-    let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_GLOBAL) };
+    let library = unsafe { Library::open(Some(path), RTLD_NOW | scope) };
     match library {
         Ok(library) => Ok(Box::leak(Box::new(library))),
         Err(error) => {

@@ -62,16 +62,7 @@ impl LibraryPlatform {
     ///
     /// A library cannot be loaded, or the device not be opened.
     pub fn open(paths: &Paths, limits: Limits) -> Result<Self, CannotOpen> {
-        let library = open(paths)?;
-        let mut platform = Self {
-            library,
-            via: paths.via,
-            limits,
-            facts: MachineFacts::default(),
-            current: None,
-            allocations: BTreeMap::new(),
-            registrations: BTreeMap::new(),
-        };
+        let mut platform = Self::over(open(paths)?, paths.via, limits);
         if let Some(init) = platform.library.acl.init {
             // SAFETY: null is a configuration by the header.
             let code = unsafe { init(std::ptr::null()) };
@@ -83,6 +74,19 @@ impl LibraryPlatform {
         platform.set_device(device)?;
         platform.facts = platform.ask_facts(paths);
         Ok(platform)
+    }
+
+    /// The platform over libraries that are loaded and need no opening.
+    pub(super) fn over(library: Loaded, via: Layer, limits: Limits) -> Self {
+        Self {
+            library,
+            via,
+            limits,
+            facts: MachineFacts::default(),
+            current: None,
+            allocations: BTreeMap::new(),
+            registrations: BTreeMap::new(),
+        }
     }
 
     /// What the machine says of itself.

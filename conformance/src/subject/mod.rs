@@ -19,7 +19,7 @@ use crate::code::ErrorCode;
 use crate::recorder::PlatformTable;
 
 pub use mutants::{Mutant, mutants};
-pub use opened::{Library, SubjectLimits, layout, serve};
+pub use opened::{Library, SubjectHome, SubjectLimits, beside, layout, serve};
 
 /// Why a subject did not do what it was asked.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]

@@ -19,6 +19,11 @@ pub(crate) struct Config {
 }
 
 impl Config {
+    /// A profile, and nothing else.
+    pub(crate) fn plain(profile: Profile) -> Self {
+        Self { profile, log: None, journal: None, faults: Vec::new(), pace: false }
+    }
+
     pub(crate) fn from_environment() -> Result<Self, String> {
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let name = variable("HOSTVIEW_PROFILE").unwrap_or_else(|| "a2a3".to_owned());

@@ -9,6 +9,7 @@
 #![allow(unsafe_code, reason = "the C boundary")]
 
 mod config;
+pub mod control;
 mod host_memory;
 mod state;
 
@@ -465,12 +466,6 @@ pub unsafe extern "C" fn halGetSocVersion(devid: u32, soc_version: *mut c_char, 
         unsafe { std::ptr::copy_nonoverlapping(name.as_ptr().cast(), soc_version, name.len()) };
         Ok(())
     })
-}
-
-/// Marks this library: a hardware run refuses to take it for a driver.
-#[unsafe(no_mangle)]
-pub extern "C" fn hostviewIsSimulator() -> c_int {
-    1
 }
 
 fn not_simulated<T>(host: &mut SimHost, what: &str) -> Result<T, DrvError> {

@@ -4,10 +4,10 @@
 //! the child answers INVALID_HANDLE.
 
 use std::io::Write as _;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use hostview_sim::{DrvError, SimHost, VirtualTime};
+use hostview_sim::{DrvError, Profile, SimHost, VirtualTime};
 
 use crate::config::Config;
 
@@ -19,33 +19,40 @@ pub(crate) struct State {
     process: u32,
 }
 
-static STATE: OnceLock<Result<Mutex<State>, String>> = OnceLock::new();
+/// Nothing before the first call; then a host, or none where the environment is wrong.
+static STATE: Mutex<Option<Result<State, ()>>> = Mutex::new(None);
 
-fn state() -> Result<MutexGuard<'static, State>, DrvError> {
-    let made = STATE.get_or_init(|| {
-        let made = Config::from_environment().map(|config| {
-            let mut host = SimHost::new(&config.profile);
-            for fault in &config.faults {
-                host.plan_fault(*fault);
-            }
-            Mutex::new(State { host, config, logged: 0, journalled: 0, process: std::process::id() })
-        });
-        if let Err(message) = &made {
-            eprintln!("hostview (libascend_hal.so): {message}");
+impl State {
+    fn new(config: Config) -> Self {
+        let mut host = SimHost::new(&config.profile);
+        for fault in &config.faults {
+            host.plan_fault(*fault);
         }
-        made
-    });
-    match made {
-        Ok(state) => Ok(state.lock().unwrap_or_else(PoisonError::into_inner)),
-        Err(_) => Err(DrvError::InvalidHandle),
+        Self { host, config, logged: 0, journalled: 0, process: std::process::id() }
     }
+
+    fn from_environment() -> Result<Self, ()> {
+        Config::from_environment().map(Self::new).map_err(|message| eprintln!("hostview (libascend_hal.so): {message}"))
+    }
+}
+
+fn lock() -> MutexGuard<'static, Option<Result<State, ()>>> {
+    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Puts a fresh host of this profile in the place of the one that was. Of the environment nothing holds for it.
+pub(crate) fn renew(profile: Profile) {
+    let mut state = lock();
+    // The old one leaves the driver's addresses first.
+    *state = None;
+    *state = Some(Ok(State::new(Config::plain(profile))));
 }
 
 /// Runs a call: with the host locked, its log and journal written, and the modelled time taken where that was asked for.
 pub(crate) fn with_host<T>(call: impl FnOnce(&mut SimHost) -> Result<T, DrvError>) -> Result<T, DrvError> {
     let started = Instant::now();
-    let mut guard = state()?;
-    let state = &mut *guard;
+    let mut guard = lock();
+    let state = guard.get_or_insert_with(State::from_environment).as_mut().map_err(|()| DrvError::InvalidHandle)?;
     if state.process != std::process::id() {
         return Err(DrvError::InvalidHandle);
     }
@@ -69,7 +76,9 @@ impl State {
         self.logged = self.host.log().len();
         if let Some(sink) = &mut self.config.journal {
             for event in &self.host.journal()[self.journalled..] {
-                let _ = writeln!(sink, "{:?} -> {:?} ({})", event.call, event.outcome, event.cost);
+                if let Ok(line) = serde_json::to_string(event) {
+                    let _ = writeln!(sink, "{line}");
+                }
             }
         }
         self.journalled = self.host.journal().len();

@@ -25,6 +25,7 @@ const REFUSED: i32 = -1;
 const BUDGET: u64 = 1 << 1;
 const FINALIZE_REENTRANT: u64 = 1 << 2;
 const REPORTS_HELD: u64 = 1 << 3;
+const OWN_DRIVER: u64 = 1 << 4;
 
 #[repr(C)]
 #[derive(Debug)]
@@ -148,6 +149,7 @@ pub(super) fn open(path: &Path) -> Result<(Symbols, Said), String> {
     let said = Said {
         name,
         build: text(info.build).map(std::borrow::Cow::into_owned),
+        own_driver: info.features & OWN_DRIVER != 0,
         info: SubjectInfo {
             thread_safe: false,
             budget: (info.features & BUDGET != 0).then_some(info.budget),
@@ -163,6 +165,8 @@ pub(super) fn open(path: &Path) -> Result<(Symbols, Said), String> {
 pub(super) struct Said {
     pub(super) name: Option<String>,
     pub(super) build: Option<String>,
+    /// Whether it opens the driver itself.
+    pub(super) own_driver: bool,
     pub(super) info: SubjectInfo,
 }
 
@@ -201,10 +205,11 @@ pub(super) struct Opened {
 unsafe impl Send for Opened {}
 
 impl Opened {
-    pub(super) fn new(symbols: Symbols, info: SubjectInfo, notes: &'static Notes) -> Option<Self> {
-        // SAFETY: the table lives for ever.
-        let this = unsafe { (symbols.create)(&raw const TABLE.0) };
-        Some(Self { symbols, info, this: NonNull::new(this)?, notes })
+    pub(super) fn new(symbols: Symbols, said: &Said, notes: &'static Notes) -> Option<Self> {
+        let table = if said.own_driver { null() } else { &raw const TABLE.0 };
+        // SAFETY: the table lives for ever; a subject that opens the driver itself is told to expect none.
+        let this = unsafe { (symbols.create)(table) };
+        Some(Self { symbols, info: said.info, this: NonNull::new(this)?, notes })
     }
 
     fn this(&self) -> *mut c_void {
@@ -226,12 +231,17 @@ thread_local! {
 
 /// Makes a call of the subject with a platform behind the table.
 fn with<R>(platform: &mut dyn PlatformTable, call: impl FnOnce() -> R) -> R {
+    platform.begin();
     // SAFETY: only the lifetime is left out; the pointer is taken back before the borrow ends.
-    let platform: NonNull<dyn PlatformTable> =
-        unsafe { std::mem::transmute::<NonNull<dyn PlatformTable + '_>, NonNull<dyn PlatformTable>>(platform.into()) };
-    CURRENT.set(Some(platform));
+    let current = unsafe {
+        std::mem::transmute::<NonNull<dyn PlatformTable + '_>, NonNull<dyn PlatformTable>>(NonNull::from(
+            &mut *platform,
+        ))
+    };
+    CURRENT.set(Some(current));
     let result = call();
     CURRENT.set(None);
+    platform.end();
     result
 }
 

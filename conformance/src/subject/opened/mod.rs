@@ -9,5 +9,5 @@ mod remote;
 mod worker;
 
 pub use abi::layout;
-pub use remote::{Library, SubjectLimits};
+pub use remote::{Library, SubjectHome, SubjectLimits, beside};
 pub use worker::serve;

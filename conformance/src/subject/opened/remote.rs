@@ -27,7 +27,7 @@ use crate::subject::SubjectInfo;
 /// How a process ends whose subject called the platform on and on.
 pub(super) const CALLED_ON_AND_ON: i32 = 87;
 /// A library that makes no subject.
-const NO_SUBJECT: &str = "hv_subject_create gives no subject";
+pub(super) const NO_SUBJECT: &str = "hv_subject_create gives no subject";
 /// How often a wait looks at the process.
 const GLANCE: Duration = Duration::from_millis(10);
 /// How much sooner a call is given up, and how much less memory granted, once the subject has gone.
@@ -78,6 +78,8 @@ pub(super) struct Ran {
 pub(super) enum Came {
     /// The library made no subject.
     NoSubject,
+    /// There is no device for it, and why.
+    NoPlatform(String),
     /// What of a case was not as it must be.
     Replayed(Option<Discord>),
     /// A sequence was run to its end, or until a law broke: which, at which step, how, and what was held.
@@ -105,6 +107,36 @@ impl From<SequenceResult> for Came {
     }
 }
 
+/// What the process of a subject is made of.
+#[derive(Clone, Debug)]
+pub struct SubjectHome {
+    /// This program.
+    pub program: PathBuf,
+    /// The drop-in `libascend_hal.so`, for a subject that opens the driver itself.
+    pub drop_in: Option<PathBuf>,
+}
+
+impl SubjectHome {
+    /// This program, and the drop-in where cargo or an installation puts it.
+    ///
+    /// # Errors
+    ///
+    /// The system does not say where this program is.
+    pub fn here() -> std::io::Result<Self> {
+        let program = std::env::current_exe()?;
+        let folders = beside(&program);
+        let drop_in = folders.iter().map(|folder| folder.join("libascend_hal.so")).find(|library| library.is_file());
+        Ok(Self { program, drop_in })
+    }
+}
+
+/// The folders where cargo, or an installation, puts the libraries that go with a program.
+#[must_use]
+pub fn beside(program: &Path) -> [PathBuf; 3] {
+    let folder = program.parent().unwrap_or(Path::new("."));
+    [folder.to_owned(), folder.join("deps"), folder.join("../lib64")]
+}
+
 /// A library that is a subject.
 #[derive(Debug)]
 pub struct Library {
@@ -112,7 +144,7 @@ pub struct Library {
     argument: String,
     name: String,
     said: Said,
-    program: PathBuf,
+    home: SubjectHome,
     limits: SubjectLimits,
     /// Processes that wait for work.
     idle: Mutex<Vec<Process>>,
@@ -120,12 +152,12 @@ pub struct Library {
 }
 
 impl Library {
-    /// Opens a library as a subject, in a process of its own; `program` is this one's.
+    /// Opens a library as a subject, in a process of its own.
     ///
     /// # Errors
     ///
     /// It is no library, or no subject; the message has the mend.
-    pub fn open(argument: &str, program: &Path, limits: SubjectLimits) -> Result<Self, String> {
+    pub fn open(argument: &str, home: SubjectHome, limits: SubjectLimits) -> Result<Self, String> {
         let path = Path::new(argument).canonicalize().map_err(|error| {
             format!("{argument}: {error}; give the path of a library that implements hostview_subject.h")
         })?;
@@ -137,8 +169,8 @@ impl Library {
             name: stem.strip_prefix("lib").unwrap_or(&stem).to_owned(),
             argument: argument.to_owned(),
             path,
-            said: Said { name: None, build: None, info: SubjectInfo::default() },
-            program: program.to_owned(),
+            said: Said { name: None, build: None, own_driver: false, info: SubjectInfo::default() },
+            home,
             limits,
             idle: Mutex::new(Vec::new()),
             gone: AtomicBool::new(false),
@@ -174,7 +206,10 @@ impl Library {
     #[must_use]
     pub fn describe(&self) -> String {
         let build = self.said.build.as_ref().map_or_else(String::new, |build| format!(" {build}"));
-        format!("{}{build}, {}", self.name, self.argument)
+        let driver = self.home.drop_in.as_ref().filter(|_| self.said.own_driver).map_or_else(String::new, |drop_in| {
+            format!(", which opens the driver itself and meets {}", drop_in.display())
+        });
+        format!("{}{build}, {}{driver}", self.name, self.argument)
     }
 
     /// Takes it for well again: the full limits hold for what comes.
@@ -191,11 +226,12 @@ impl Library {
         let page = Page::map(file.as_file()).map_err(failed)?;
         let gone = self.gone.load(Ordering::Relaxed);
         let memory = if gone { self.limits.memory / u64::from(SOONER) } else { self.limits.memory };
-        let mut child = Command::new(&self.program)
+        let mut child = Command::new(&self.home.program)
             .arg("serve-subject")
             .arg(&self.path)
             .arg(file.path())
             .arg(memory.to_string())
+            .args(&self.home.drop_in)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .process_group(0)
@@ -260,6 +296,7 @@ impl Library {
         let law = |id: &str| find(id).map(|law| law.id);
         match self.ask(&ask).map_err(Hindrance)? {
             Ok(Came::NoSubject | Came::Replayed(_)) => Err(Hindrance(NO_SUBJECT.to_owned())),
+            Ok(Came::NoPlatform(why)) => Err(Hindrance(why)),
             Ok(Came::Ran { breach, tallies, log, bookkeeping, aftermath }) => Ok(SequenceResult {
                 breach: breach
                     .and_then(|(id, step, what, holding)| Some(Breach { law: law(&id)?, step, what, holding })),
@@ -291,10 +328,10 @@ impl Library {
         let law = EVERY_CALL_OF_A_SUBJECT_RETURNS;
         let (step, what) = match self.ask(&ask) {
             Ok(Ok(Came::Replayed(discord))) => return discord,
-            Ok(Ok(_)) => (None, NO_SUBJECT.to_owned()),
+            Ok(Ok(Came::NoSubject | Came::Ran { .. })) => (None, NO_SUBJECT.to_owned()),
             Ok(Err(_)) if case.expect_law_broken.iter().any(|id| id == law.0) => return None,
             Ok(Err((step, what))) => (Some(step), what),
-            Err(why) => (None, why),
+            Ok(Ok(Came::NoPlatform(why))) | Err(why) => (None, why),
         };
         Some(Discord { step, expected: format!("{law} to hold"), came: what, log: None, heaps: None })
     }

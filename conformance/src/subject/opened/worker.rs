@@ -8,28 +8,33 @@ use std::os::fd::FromRawFd as _;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, channel};
 
-use super::abi::{Opened, open};
+use hostview_sim::{PagePolicy, Profile};
+
+use super::abi::{Opened, Said, Symbols, open};
 use super::notes::Notes;
-use super::remote::{Ask, Came, Ran, What};
+use super::remote::{Ask, Came, NO_SUBJECT, Ran, What};
 use crate::cache_run::CacheRun;
 use crate::laws::{LawId, find};
-use crate::platform::SimPlatform;
+use crate::library::{DropIn, Published};
+use crate::platform::{Platform, SimPlatform};
+use crate::recorder::{Recorder, SubjectCall};
 use crate::replay::drive_cache;
 use crate::sequence::run_until_broken;
+use crate::subject::Subject as _;
 
 /// Opens the subject and runs sequences from standard input until it ends.
 ///
 /// # Errors
 ///
 /// Standard input or output are not there.
-pub fn serve(subject: &Path, notes: &Path, memory: u64) -> io::Result<()> {
+pub fn serve(subject: &Path, notes: &Path, memory: u64, drop_in: Option<&Path>) -> io::Result<()> {
     let (requests, mut replies) = (duplicate(0)?, duplicate(1)?);
     let requests = read(requests);
     let notes = Notes::take(notes, subject)?;
-    let opened = open(subject);
-    let opening = opened.as_ref().map(|(_, said)| said).map_err(Clone::clone);
+    let opened = open_beside(subject, drop_in, notes);
+    let opening = opened.as_ref().map(|(_, said, _)| said).map_err(Clone::clone);
     send(&mut replies, &opening)?;
-    let Ok((symbols, said)) = opened else { return Ok(()) };
+    let Ok((symbols, said, driver)) = opened else { return Ok(()) };
     limit(libc::RLIMIT_DATA, memory);
     limit(libc::RLIMIT_NOFILE, u64::from(DESCRIPTORS));
     limit(libc::RLIMIT_CORE, 0);
@@ -37,10 +42,10 @@ pub fn serve(subject: &Path, notes: &Path, memory: u64) -> io::Result<()> {
     for line in requests {
         let Ok(Ask { profile, without, what }) = serde_json::from_str::<Ask>(&line) else { break };
         let without: Vec<LawId> = without.iter().filter_map(|id| find(id)).map(|law| law.id).collect();
-        let came = match Opened::new(symbols, said.info, notes) {
-            None => Came::NoSubject,
-            Some(subject) => {
-                let platform = Box::new(SimPlatform::new(&profile));
+        let came = match (platform_of(driver.as_ref(), &profile), Opened::new(symbols, &said, notes)) {
+            (Err(why), _) => Came::NoPlatform(why),
+            (Ok(_), None) => Came::NoSubject,
+            (Ok(platform), Some(subject)) => {
                 let mut run = CacheRun::new(platform, Box::new(subject)).without(&without);
                 match what {
                     What::Sequence(steps) => Came::from(run_until_broken(run, &steps)),
@@ -53,6 +58,59 @@ pub fn serve(subject: &Path, notes: &Path, memory: u64) -> io::Result<()> {
         send(&mut replies, &Ran { came, spent })?;
     }
     Ok(())
+}
+
+/// Opens the subject. A driver that it opens by name, or is linked with, is the drop-in.
+fn open_beside(
+    subject: &Path,
+    drop_in: Option<&Path>,
+    notes: &'static Notes,
+) -> Result<(Symbols, Said, Option<Published>), String> {
+    // First, so that no driver of the machine's own is ever met.
+    let drop_in = drop_in.map(DropIn::load).transpose()?;
+    let shown = subject.display();
+    let (symbols, said) = open(subject).map_err(|error| match &drop_in {
+        None if error.contains(DRIVER) => format!("{error}; {NO_DROP_IN}"),
+        _ => error,
+    })?;
+    if !said.own_driver {
+        return Ok((symbols, said, None));
+    }
+    let drop_in = drop_in.ok_or_else(|| format!("{shown}: opens {DRIVER} itself; {NO_DROP_IN}"))?;
+    let driver = drop_in.publish()?;
+    let profile = Profile::shipped("a2a3").map_err(|error| error.to_string())?;
+    let mut recorder = Recorder::new(Box::new(driver.fresh(&profile)?));
+    let mut cache = Opened::new(symbols, &said, notes).ok_or_else(|| format!("{shown}: {NO_SUBJECT}"))?;
+    let base = cache.alloc(&mut recorder, 0, 4096, PagePolicy::HugeFirst).map_err(|error| {
+        format!(
+            "{shown}: opens {DRIVER} itself, and cannot allocate 4096 bytes on {}: {error}",
+            drop_in.path().display()
+        )
+    })?;
+    let met = recorder.take_calls().iter().any(|record| matches!(record.call, SubjectCall::Alloc { .. }));
+    if !met {
+        return Err(format!(
+            "{shown}: opens {DRIVER} itself, and its hv_subject_alloc calls another one than {}: have it open the library by \
+             its name, without a folder",
+            drop_in.path().display()
+        ));
+    }
+    let _ = cache.free(&mut recorder, base);
+    Ok((symbols, said, Some(driver)))
+}
+
+/// The driver, by the name that programs open it by.
+const DRIVER: &str = "libascend_hal.so";
+/// What to do where there is none that a subject may call.
+const NO_DROP_IN: &str = "the drop-in for it is not beside this program: build it with `cargo build --release -p hostview-hal -p \
+                          hostview-acl`, or give --drop-in FILE";
+
+/// A fresh device for a sequence.
+fn platform_of(driver: Option<&Published>, profile: &Profile) -> Result<Box<dyn Platform>, String> {
+    Ok(match driver {
+        Some(driver) => Box::new(driver.fresh(profile)?),
+        None => Box::new(SimPlatform::new(profile)),
+    })
 }
 
 /// The most descriptors of the process.
