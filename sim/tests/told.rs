@@ -3,8 +3,8 @@
 #![allow(missing_docs)]
 
 use hostview_sim::{
-    AclError, ByteCount, CallKind, DrvError, FEATURE_REGISTER_RECORDS, HostAddr, PageKind, PagePolicy, PlannedFault,
-    Profile, RegisterCall, RegisterFlags, SimHost, cost_of,
+    AclError, ByteCount, CallKind, DeviceAddr, DrvError, Event, FEATURE_REGISTER_RECORDS, HostAddr, PageKind,
+    PagePolicy, PlannedFault, Profile, RegisterCall, RegisterFlags, SimHost, cost_of,
 };
 use rstest::rstest;
 
@@ -37,6 +37,36 @@ fn a_call_costs_its_floor_and_its_pages(
     assert!(nanos(CallKind::Register).abs_diff(register) <= 3, "{}", nanos(CallKind::Register));
     assert!(nanos(CallKind::Unregister).abs_diff(unregister) <= 3, "{}", nanos(CallKind::Unregister));
     assert_eq!(host.now(), cost_of(host.journal(), CallKind::Register) + cost_of(host.journal(), CallKind::Unregister));
+}
+
+/// A journal is read by others: each event is a line of JSON, and the same event again.
+#[test]
+fn an_event_is_a_line_of_json() {
+    let mut host = host("a2a3");
+    let base = host.alloc(0, PageKind::Ordinary, PAGE).unwrap();
+    host.register(RegisterCall::view(base, 5)).unwrap();
+    host.plan_lasting_fault(PlannedFault { call: CallKind::Unregister, nth: 1, error: DrvError::Busy });
+    assert_eq!(host.unregister(base, 0), Err(DrvError::Busy));
+    host.copy_in(base, &[1; 3]).unwrap();
+    assert_eq!(host.free(DeviceAddr::NULL), Err(DrvError::InvalidValue));
+    let lines: Vec<String> = host.journal().iter().map(|event| serde_json::to_string(event).unwrap()).collect();
+    assert_eq!(
+        lines,
+        [
+            r#"{"call":"alloc","device":0,"bytes":4096,"kind":"ordinary","answer":"allocated","gave":"0x12c000000000","injected":false,"cost_us":0.0}"#,
+            r#"{"call":"register","address":"0x12c000000000","bytes":5,"flags":2,"device":0,"answer":"registered","gave":"0x12c000000000","injected":false,"cost_us":1.599}"#,
+            r#"{"call":"unregister","address":"0x12c000000000","device":0,"answer":"failed","gave":"DRV_ERROR_BUSY","injected":true,"cost_us":0.0}"#,
+            r#"{"call":"copy_in","address":"0x12c000000000","bytes":3,"answer":"done","injected":false,"cost_us":9.70015}"#,
+            r#"{"call":"free","address":"0x0","answer":"failed","gave":"DRV_ERROR_INVALID_VALUE","injected":false,"cost_us":0.0}"#,
+        ]
+    );
+    let back: Vec<Event> = lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(back, host.journal());
+    let wrong = lines[0].replace("0x12c", "12c");
+    let error = serde_json::from_str::<Event>(&wrong).unwrap_err().to_string();
+    assert!(error.contains("`12c000000000` is no address; give it as 0x12c0"), "{error}");
+    let error = serde_json::from_str::<Event>(&lines[2].replace("BUSY", "LAZY")).unwrap_err().to_string();
+    assert!(error.contains("no error is called `DRV_ERROR_LAZY`"), "{error}");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::process::{Command, Output};
 use std::sync::OnceLock;
 
 use hostview_tests::c::{compile, library_folder};
+use hostview_tests::root;
 use rstest::rstest;
 
 fn client() -> &'static Path {
@@ -108,6 +109,26 @@ fn a_bad_setting_is_an_error_at_the_first_call(#[case] name: &str, #[case] value
     assert!(written.starts_with(&format!("hostview (libascend_hal.so): {message}")), "{written}");
     assert_eq!(written.lines().count(), 1, "said once");
     assert!(printed(&output).starts_with("devices: 4, "), "INVALID_HANDLE: {}", printed(&output));
+}
+
+/// What `hostview` does to the library where a subject opens it: a fresh device, calls that fail, the journal.
+#[test]
+fn its_own_calls_renew_the_device_and_tell_what_happened() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("control");
+    compile("cc", "fixtures/harness/control.c", &program, &["-ldl"]);
+    let profile = std::fs::File::open(root().join("fixtures/profiles/a2a3.toml")).unwrap();
+    let output = Command::new(&program)
+        .arg(library_folder().join("libascend_hal.so"))
+        // Of the environment nothing holds for a device that was renewed.
+        .env("HOSTVIEW_PROFILE", "a5")
+        .env("HOSTVIEW_FAULTS", "alloc:1:DRV_ERROR_BUSY")
+        .stdin(profile)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.starts_with("hostview (libascend_hal.so): hostviewRenew:1: "), "{said}");
+    insta::assert_snapshot!("hal_control", printed(&output));
 }
 
 /// The library exports the driver's names and its own mark, and nothing else.
