@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use hostview_cache::Held;
 use hostview_sim::{DeviceAddr, DrvError, HostAddr, PagePolicy, PlannedFault};
+use serde::{Deserialize, Serialize};
 
 use crate::case::{Op, Step, Via};
 use crate::driver_run::{NOWHERE, payload};
@@ -119,7 +120,7 @@ impl Model {
 }
 
 /// What a subject did with a step.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub enum Outcome {
     /// It allocated.
     Allocated(DeviceAddr),
@@ -220,8 +221,15 @@ pub struct Stepped {
     pub over: bool,
 }
 
-/// A fresh platform and a fresh subject, as those of a run were.
-pub type Afresh = Box<dyn Fn() -> Option<(Box<dyn Platform>, Box<dyn Subject>)>>;
+/// How the last two of some steps ended, and how things stand then.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Stood {
+    outcomes: [Outcome; 2],
+    standing: Standing,
+}
+
+/// Does steps again, one after the other, on a platform and with a subject as those of the run were at its beginning.
+pub type Again = Box<dyn Fn(&[Step]) -> Option<Stood>>;
 
 /// Runs steps through a subject.
 pub struct CacheRun {
@@ -233,7 +241,7 @@ pub struct CacheRun {
     tallies: HashMap<LawId, Tally>,
     without: Vec<LawId>,
     logged: usize,
-    afresh: Option<Afresh>,
+    again: Option<Again>,
     /// The steps so far, in an order that explains what came of them.
     history: Vec<Step>,
 }
@@ -305,8 +313,9 @@ fn perform(
     }
 }
 
-/// How a run stands, as far as the order of two steps can be seen in it.
-type Standing = (Held, Vec<(DeviceAddr, u64)>);
+/// How a run stands, as far as the order of two steps can be seen in it: how many views are reported and their bytes, and what
+/// is registered.
+type Standing = ((u64, u64), Vec<(DeviceAddr, u64)>);
 
 impl CacheRun {
     /// A run of a fresh subject on a fresh platform.
@@ -322,7 +331,7 @@ impl CacheRun {
             tallies: HashMap::new(),
             without: Vec::new(),
             logged,
-            afresh: None,
+            again: None,
             history: Vec::new(),
         }
     }
@@ -337,8 +346,8 @@ impl CacheRun {
     /// Runs steps in two threads where they say so: what came of them is judged by what comes of them one after the other,
     /// on a platform and with a subject made afresh.
     #[must_use]
-    pub fn with_threads(mut self, afresh: Afresh) -> Self {
-        self.afresh = Some(afresh);
+    pub fn with_threads(mut self, again: Again) -> Self {
+        self.again = Some(again);
         self
     }
 
@@ -521,7 +530,7 @@ impl CacheRun {
         };
         first.pause.is_some()
             && self.info.thread_safe
-            && self.afresh.is_some()
+            && self.again.is_some()
             && !self.without.contains(&LawId("V15"))
             && !self.recorder.awaits_a_fault()
             && calls(first)
@@ -593,15 +602,17 @@ impl CacheRun {
 
     /// What comes of two steps one after the other, everything before them done again; and how things stand then.
     fn one_after_the_other(&self, pair: [&Step; 2]) -> Option<([Outcome; 2], Standing)> {
-        let (platform, subject) = self.afresh.as_ref()?()?;
-        let mut again = Self::new(platform, subject);
-        let mut outcomes = Vec::new();
-        for step in self.history.iter().chain(pair) {
-            outcomes.push(again.rerun(step));
-        }
+        let steps: Vec<Step> = self.history.iter().chain(pair).cloned().collect();
+        let Stood { outcomes, standing } = self.again.as_ref()?(&steps)?;
+        Some((outcomes, standing))
+    }
+
+    /// Does steps without a look at them: how the last two ended.
+    pub(crate) fn stand_after(mut self, steps: &[Step]) -> Option<Stood> {
+        let mut outcomes: Vec<Outcome> = steps.iter().map(|step| self.rerun(step)).collect();
         let second = outcomes.pop()?;
         let first = outcomes.pop()?;
-        Some(([first, second], again.standing()))
+        Some(Stood { outcomes: [first, second], standing: self.standing() })
     }
 
     /// Runs a step without a look at it.
@@ -625,7 +636,8 @@ impl CacheRun {
 
     fn standing(&self) -> Standing {
         let ledger = self.recorder.ledger().iter().map(|entry| (entry.base, entry.bytes)).collect();
-        (self.subject.held(), ledger)
+        let Held { count, bytes } = self.subject.held();
+        ((count, bytes), ledger)
     }
 
     /// Brings the model up to date; the allocation that the step was about.
@@ -751,7 +763,7 @@ fn alike(one: &Outcome, other: &Outcome) -> bool {
     }
 }
 
-fn told([first, second]: &[Outcome; 2], (held, ledger): &Standing) -> String {
+fn told([first, second]: &[Outcome; 2], ((reported, _), ledger): &Standing) -> String {
     let said = |outcome: &Outcome| match outcome {
         Outcome::Allocated(base) => format!("an allocation at {base}"),
         Outcome::Done => "done".to_owned(),
@@ -761,7 +773,7 @@ fn told([first, second]: &[Outcome; 2], (held, ledger): &Standing) -> String {
         Outcome::Failed(error) => error.to_string(),
         Outcome::NeverReturned(why) => why.clone(),
     };
-    format!("({}) and ({}), {} registered and {} reported", said(first), said(second), ledger.len(), held.count)
+    format!("({}) and ({}), {} registered and {reported} reported", said(first), said(second), ledger.len())
 }
 
 fn describe_holding(ledger: &Ledger, model: &Model) -> Vec<String> {

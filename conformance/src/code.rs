@@ -3,9 +3,10 @@
 use std::fmt;
 
 use hostview_sim::{AclError, DrvError};
+use serde::{Deserialize, Serialize};
 
 /// A driver's or a runtime's error number.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct ErrorCode(pub u32);
 
 impl ErrorCode {

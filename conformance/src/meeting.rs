@@ -3,10 +3,15 @@
 //! The threads never run side by side: one of them stands still while the other runs, and which one that is a [`Pause`] says,
 //! so that the same pause gives the same history. The suite's own thread makes every call of the platform for them, and
 //! has the subject's lock ([`PlatformTable::enter`]), so that it knows which thread waits.
+//!
+//! A subject that has locks of its own is watched: a thread that sleeps while the other stands still waits for it, and from then
+//! on both run, as they would in the field.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::Scope;
+use std::time::{Duration, Instant};
 
 use hostview_sim::{DeviceAddr, HostAddr, PagePolicy};
 
@@ -150,33 +155,37 @@ pub(crate) fn meet(
     let (Some(one), Some(other)) = (subject.twin(), subject.twin()) else {
         return Met::Alone(first(subject, recorder));
     };
+    let ids = [const { AtomicI32::new(0) }; 2];
+    let watched = (!subject.locks_by_the_platform()).then_some(&ids);
     std::thread::scope(|scope| {
         let (sender, news) = channel();
         let mut host = Host {
             recorder,
             news,
+            watched,
             pause: Some(pause),
             calls: 0,
             lock: None,
             threads: [const { Thread::NotStarted }; 2],
             answers: [None, None],
         };
-        host.answers[0] = Some(start(scope, 0, sender.clone(), one, first));
+        host.answers[0] = Some(start(scope, (0, &ids[0]), sender.clone(), one, first));
         host.threads[0] = Thread::Runs;
         let mut second = Some((other, second));
-        host.run(|| second.take().map(|(other, second)| start(scope, 1, sender.clone(), other, second)))
+        host.run(|| second.take().map(|(other, second)| start(scope, (1, &ids[1]), sender.clone(), other, second)))
     })
 }
 
 fn start<'scope, 'env: 'scope>(
     scope: &'scope Scope<'scope, 'env>,
-    who: usize,
+    (who, id): (usize, &'env AtomicI32),
     news: Sender<News>,
     mut subject: Box<dyn Subject>,
     work: Work<'env>,
 ) -> Sender<Answer> {
     let (answer, answers) = channel();
     scope.spawn(move || {
+        id.store(own_id(), Ordering::Relaxed);
         let mut relay = Relay { who, news: news.clone(), answers };
         let outcome = catch_unwind(AssertUnwindSafe(|| work(&mut *subject, &mut relay)));
         let outcome = outcome.unwrap_or_else(|payload| Outcome::NeverReturned(Endless::describe(&*payload)));
@@ -204,6 +213,8 @@ enum Thread {
 struct Host<'a> {
     recorder: &'a mut Recorder,
     news: Receiver<News>,
+    /// The threads, as the system numbers them, where the subject's locks cannot be seen.
+    watched: Option<&'a [AtomicI32; 2]>,
     pause: Option<Pause>,
     /// How many calls of the platform the first thread asked for.
     calls: u32,
@@ -216,7 +227,7 @@ struct Host<'a> {
 impl Host<'_> {
     fn run(mut self, mut begin: impl FnMut() -> Option<Sender<Answer>>) -> Met {
         let met = loop {
-            let on = match self.news.recv() {
+            let on = match self.hear() {
                 Ok(News::Ends(who, Outcome::NeverReturned(why))) => break Met::Never(format!("{}{why}", name(who))),
                 Ok(News::Ends(0, outcome)) if matches!(self.threads[1], Thread::NotStarted) => {
                     break Met::Alone(outcome);
@@ -245,6 +256,23 @@ impl Host<'_> {
         // Whoever still asks is told that nobody is there.
         self.answers = [None, None];
         met
+    }
+
+    /// The next that is heard of a thread. One that waits for the other lets that go on first.
+    fn hear(&mut self) -> Result<News, RecvTimeoutError> {
+        let stands = |thread: &Thread| matches!(thread, Thread::Before(_) | Thread::After(_));
+        if let (Some(ids), Some(still)) = (self.watched, self.threads.iter().position(stands)) {
+            let id = &ids[1 - still];
+            let (begun, mut asleep) = (Instant::now(), 0);
+            while asleep < ASLEEP && begun.elapsed() < AWAKE {
+                match self.news.recv_timeout(GLANCE) {
+                    Err(RecvTimeoutError::Timeout) => asleep = if sleeps(id) { asleep + 1 } else { 0 },
+                    heard => return heard,
+                }
+            }
+            self.resume(still);
+        }
+        self.news.recv().map_err(|_| RecvTimeoutError::Disconnected)
     }
 
     /// Does what a thread asks for. Whether it goes on; the other is to, where not.
@@ -340,6 +368,28 @@ impl Host<'_> {
         }
         true
     }
+}
+
+/// How often a thread is looked at that may wait.
+const GLANCE: Duration = Duration::from_micros(300);
+/// It waits when it sleeps each of so many times.
+const ASLEEP: u32 = 3;
+/// It waits, awake, when nothing is heard of it for so long.
+const AWAKE: Duration = Duration::from_millis(50);
+
+/// This thread, as the system numbers it.
+#[allow(unsafe_code, reason = "asks the system for a number")]
+fn own_id() -> i32 {
+    // SAFETY: takes nothing.
+    unsafe { libc::gettid() }
+}
+
+/// Whether a thread of this process sleeps, where the system tells.
+fn sleeps(id: &AtomicI32) -> bool {
+    let stat = format!("/proc/self/task/{}/stat", id.load(Ordering::Relaxed));
+    let stat = std::fs::read_to_string(stat).unwrap_or_default();
+    // The name before the state may hold anything.
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('S'))
 }
 
 fn name(who: usize) -> &'static str {

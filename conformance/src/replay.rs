@@ -14,7 +14,7 @@ use crate::driver_run::DriverRun;
 use crate::expect::Mismatch;
 use crate::library::LibrarySite;
 use crate::platform::{Loss, Platform, SimPlatform};
-use crate::sequence::afresh;
+use crate::sequence::again;
 use crate::site::{Hindrance, Site as _};
 use crate::subject::{self, Library, SubjectChoice, SubjectHome, SubjectLimits, UnknownSubject};
 
@@ -193,7 +193,7 @@ impl Prepared {
                 }
                 let Some(subject) = self.subject.make() else { unreachable!("only a library is not made here") };
                 let run = CacheRun::new(Box::new(self.platform()), subject);
-                let mut run = run.with_threads(afresh(Box::new(self.maker()), self.subject.clone()));
+                let mut run = run.with_threads(again(Box::new(self.maker()), self.subject.clone()));
                 let discord = drive_cache(&self.case, &mut run);
                 let usage = Usage {
                     total: run.platform().virtual_time().unwrap_or_default(),

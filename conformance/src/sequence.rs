@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use hostview_sim::{MemoryMode, Profile};
 
-use crate::cache_run::{Afresh, Breach, CacheRun, Tally};
+use crate::cache_run::{Again, Breach, CacheRun, Tally};
 use crate::case::Step;
 use crate::laws::LawId;
 use crate::platform::{Loss, Platform};
@@ -62,16 +62,16 @@ impl Setting<'_> {
             self.subject.make().ok_or_else(|| Hindrance("the subject has a process of its own".to_owned()))?;
         let run = CacheRun::new(platform, subject).without(self.without);
         let run = match self.site.afresh(self.profile) {
-            Some(platforms) => run.with_threads(afresh(platforms, self.subject.clone())),
+            Some(platforms) => run.with_threads(again(platforms, self.subject.clone())),
             None => run,
         };
         Ok(run_until_broken(run, steps))
     }
 }
 
-/// Platforms and subjects for doing steps again.
-pub(crate) fn afresh(platforms: Box<dyn Fn() -> Box<dyn Platform>>, subject: SubjectChoice) -> Afresh {
-    Box::new(move || Some((platforms(), subject.make()?)))
+/// Steps done again in this process, on platforms and with subjects made for it.
+pub(crate) fn again(platforms: Box<dyn Fn() -> Box<dyn Platform>>, subject: SubjectChoice) -> Again {
+    Box::new(move |steps| CacheRun::new(platforms(), subject.make()?).stand_after(steps))
 }
 
 /// Runs steps until a law breaks.

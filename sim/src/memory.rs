@@ -9,6 +9,8 @@ use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use serde::{Deserialize, Serialize};
+
 use crate::addr::{DeviceAddr, HostAddr, PageKind};
 use crate::profile::{KERNEL_BLOCK, Profile};
 use crate::sys::{self, Arena, Protection};
@@ -29,7 +31,7 @@ pub enum MemoryMode {
 }
 
 /// A host access that a device would have answered with SIGSEGV.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error, Serialize, Deserialize)]
 #[error("SIGSEGV at {address}")]
 pub struct Fault {
     /// The first byte that could not be accessed, as the driver numbers it.

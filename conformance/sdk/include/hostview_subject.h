@@ -5,7 +5,7 @@
  * (or opens the driver itself, and says so: HV_OWN_DRIVER), and reads and writes device memory through the views that registration gave it, by plain loads and stores.
  *
  * Answers: HV_OK, HV_REFUSED where the cache itself refuses the call, or the platform's own error number (always over 0),
- * passed on as it came. Threading: calls come from one thread, one at a time. Nothing that is passed in may be kept after
+ * passed on as it came. Threading: calls come one at a time, from any thread, unless HV_THREAD_SAFE is set. Nothing that is passed in may be kept after
  * the call, but for the platform table, which lives as long as the subject. No pointer is null unless it says so. Device
  * addresses are numbers, never to be loaded from. Write nothing to standard output: it is not yours.
  */
@@ -23,7 +23,8 @@ extern "C" {
 #define HV_OK 0
 #define HV_REFUSED (-1)
 
-/* What a subject says of itself. Bit 0 is kept for subjects that several threads may call at once. */
+/* What a subject says of itself. What it does not claim is not judged. */
+#define HV_THREAD_SAFE (1u << 0)        /* calls may come from two threads at once; not judged with HV_OWN_DRIVER */
 #define HV_BUDGET (1u << 1)             /* never holds more than `budget` bytes mapped */
 #define HV_FINALIZE_REENTRANT (1u << 2) /* finalize may be called again */
 #define HV_REPORTS_HELD (1u << 3)       /* hv_subject_held tells the truth */

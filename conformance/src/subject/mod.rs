@@ -22,7 +22,7 @@ pub use mutants::{Mutant, mutants};
 pub use opened::{Library, SubjectHome, SubjectLimits, beside, layout, serve};
 
 /// Why a subject did not do what it was asked.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error, Serialize, Deserialize)]
 pub enum SubjectError {
     /// It refused the call itself.
     #[error("refused: {0}")]
@@ -62,8 +62,7 @@ pub enum Acquired {
 /// What a subject says of itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SubjectInfo {
-    /// Whether its calls may come from several threads at once. It locks by [`PlatformTable::enter`] then, and by nothing
-    /// else, so that the suite knows which thread waits.
+    /// Whether its calls may come from several threads at once.
     pub thread_safe: bool,
     /// The bytes that it may hold mapped, when it has a budget.
     pub budget: Option<u64>,
@@ -133,6 +132,12 @@ pub trait Subject: Send {
     /// The same subject, for use from another thread; none where it is not made for that.
     fn twin(&self) -> Option<Box<dyn Subject>> {
         None
+    }
+
+    /// Whether it locks by [`PlatformTable::enter`] and by nothing else, so that the suite knows which thread waits. One that has
+    /// locks of its own is watched instead.
+    fn locks_by_the_platform(&self) -> bool {
+        true
     }
 
     /// Reads a range, by view or by device copy.

@@ -7,6 +7,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::ptr::{NonNull, null, null_mut};
+use std::sync::Arc;
 
 use hostview_cache::Held;
 use hostview_sim::{DeviceAddr, HostAddr, PagePolicy};
@@ -22,6 +23,7 @@ use crate::subject::{Acquired, Subject, SubjectError, SubjectInfo};
 const VERSION: u32 = 1;
 const OK: i32 = 0;
 const REFUSED: i32 = -1;
+const THREAD_SAFE: u64 = 1;
 const BUDGET: u64 = 1 << 1;
 const FINALIZE_REENTRANT: u64 = 1 << 2;
 const REPORTS_HELD: u64 = 1 << 3;
@@ -151,7 +153,8 @@ pub(super) fn open(path: &Path) -> Result<(Symbols, Said), String> {
         build: text(info.build).map(std::borrow::Cow::into_owned),
         own_driver: info.features & OWN_DRIVER != 0,
         info: SubjectInfo {
-            thread_safe: false,
+            // What it calls is seen only after it has come back, so that it cannot be made to stand still before a call.
+            thread_safe: info.features & THREAD_SAFE != 0 && info.features & OWN_DRIVER == 0,
             budget: (info.features & BUDGET != 0).then_some(info.budget),
             finalize_reentrant: info.features & FINALIZE_REENTRANT != 0,
             reports_held: info.features & REPORTS_HELD != 0,
@@ -193,34 +196,43 @@ pub fn layout() -> Vec<(&'static str, usize)> {
     ]
 }
 
+/// A cache that an opened library made.
+struct Cache {
+    symbols: Symbols,
+    this: NonNull<c_void>,
+}
+
+// SAFETY: nothing of a cache is bound to a thread, as the header says.
+unsafe impl Send for Cache {}
+// SAFETY: it is called from several threads at once only where it says that it may be ([`Opened::twin`]).
+unsafe impl Sync for Cache {}
+
+impl Drop for Cache {
+    fn drop(&mut self) {
+        // SAFETY: made by `create`, and not used afterwards.
+        unsafe { (self.symbols.destroy)(self.this.as_ptr()) };
+    }
+}
+
 /// One cache of an opened library.
+#[derive(Clone)]
 pub(super) struct Opened {
     symbols: Symbols,
     info: SubjectInfo,
-    this: NonNull<c_void>,
+    cache: Arc<Cache>,
     notes: &'static Notes,
 }
-
-// SAFETY: the header says that calls come one at a time; nothing of the subject is bound to a thread.
-unsafe impl Send for Opened {}
 
 impl Opened {
     pub(super) fn new(symbols: Symbols, said: &Said, notes: &'static Notes) -> Option<Self> {
         let table = if said.own_driver { null() } else { &raw const TABLE.0 };
         // SAFETY: the table lives for ever; a subject that opens the driver itself is told to expect none.
-        let this = unsafe { (symbols.create)(table) };
-        Some(Self { symbols, info: said.info, this: NonNull::new(this)?, notes })
+        let this = NonNull::new(unsafe { (symbols.create)(table) })?;
+        Some(Self { symbols, info: said.info, cache: Arc::new(Cache { symbols, this }), notes })
     }
 
     fn this(&self) -> *mut c_void {
-        self.this.as_ptr()
-    }
-}
-
-impl Drop for Opened {
-    fn drop(&mut self) {
-        // SAFETY: made by `create`, and not used afterwards.
-        unsafe { (self.symbols.destroy)(self.this()) };
+        self.cache.this.as_ptr()
     }
 }
 
@@ -323,6 +335,14 @@ impl Subject for Opened {
 
     fn at_step(&mut self, index: usize, op: Op) {
         self.notes.at_step(index, op);
+    }
+
+    fn twin(&self) -> Option<Box<dyn Subject>> {
+        self.info.thread_safe.then(|| Box::new(self.clone()) as Box<dyn Subject>)
+    }
+
+    fn locks_by_the_platform(&self) -> bool {
+        false
     }
 
     fn alloc(

@@ -16,7 +16,7 @@ use tempfile::NamedTempFile;
 
 use super::abi::Said;
 use super::notes::Page;
-use crate::cache_run::{Breach, Tally};
+use crate::cache_run::{Breach, Stood, Tally};
 use crate::case::{Case, Step};
 use crate::laws::{EVERY_CALL_OF_A_SUBJECT_RETURNS, LawId, find};
 use crate::replay::Discord;
@@ -63,6 +63,8 @@ pub(super) enum What {
     Sequence(Vec<Step>),
     /// A case, with what it expects.
     Case(Box<Case>),
+    /// Steps whose last two are to be told of.
+    Again(Vec<Step>),
 }
 
 /// What it answers.
@@ -82,6 +84,8 @@ pub(super) enum Came {
     NoPlatform(String),
     /// What of a case was not as it must be.
     Replayed(Option<Discord>),
+    /// How steps ended that were done again.
+    Stood(Option<Stood>),
     /// A sequence was run to its end, or until a law broke: which, at which step, how, and what was held.
     Ran {
         breach: Option<(String, usize, String, Vec<String>)>,
@@ -295,7 +299,7 @@ impl Library {
         };
         let law = |id: &str| find(id).map(|law| law.id);
         match self.ask(&ask).map_err(Hindrance)? {
-            Ok(Came::NoSubject | Came::Replayed(_)) => Err(Hindrance(NO_SUBJECT.to_owned())),
+            Ok(Came::NoSubject | Came::Replayed(_) | Came::Stood(_)) => Err(Hindrance(NO_SUBJECT.to_owned())),
             Ok(Came::NoPlatform(why)) => Err(Hindrance(why)),
             Ok(Came::Ran { breach, tallies, log, bookkeeping, aftermath }) => Ok(SequenceResult {
                 breach: breach
@@ -322,13 +326,22 @@ impl Library {
         }
     }
 
+    /// Does steps again: how the last two ended; none where the subject does not come back.
+    pub(super) fn again(&self, profile: &Profile, steps: &[Step]) -> Option<Stood> {
+        let ask = Ask { profile: profile.clone(), without: Vec::new(), what: What::Again(steps.to_vec()) };
+        match self.ask(&ask) {
+            Ok(Ok(Came::Stood(stood))) => stood,
+            _ => None,
+        }
+    }
+
     /// Runs a case: what is not as it must be.
     pub(crate) fn replay(&self, profile: &Profile, case: &Case) -> Option<Discord> {
         let ask = Ask { profile: profile.clone(), without: Vec::new(), what: What::Case(Box::new(case.clone())) };
         let law = EVERY_CALL_OF_A_SUBJECT_RETURNS;
         let (step, what) = match self.ask(&ask) {
             Ok(Ok(Came::Replayed(discord))) => return discord,
-            Ok(Ok(Came::NoSubject | Came::Ran { .. })) => (None, NO_SUBJECT.to_owned()),
+            Ok(Ok(Came::NoSubject | Came::Ran { .. } | Came::Stood(_))) => (None, NO_SUBJECT.to_owned()),
             Ok(Err(_)) if case.expect_law_broken.iter().any(|id| id == law.0) => return None,
             Ok(Err((step, what))) => (Some(step), what),
             Ok(Ok(Came::NoPlatform(why))) | Err(why) => (None, why),

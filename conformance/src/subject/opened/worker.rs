@@ -2,17 +2,19 @@
 
 #![allow(unsafe_code, reason = "limits of the process")]
 
+use std::cell::OnceCell;
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::os::fd::FromRawFd as _;
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::mpsc::{Receiver, channel};
 
 use hostview_sim::{PagePolicy, Profile};
 
 use super::abi::{Opened, Said, Symbols, open};
 use super::notes::Notes;
-use super::remote::{Ask, Came, NO_SUBJECT, Ran, What};
+use super::remote::{Ask, Came, Library, NO_SUBJECT, Ran, SubjectHome, SubjectLimits, What};
 use crate::cache_run::CacheRun;
 use crate::laws::{LawId, find};
 use crate::library::{DropIn, Published};
@@ -39,6 +41,7 @@ pub fn serve(subject: &Path, notes: &Path, memory: u64, drop_in: Option<&Path>) 
     limit(libc::RLIMIT_NOFILE, u64::from(DESCRIPTORS));
     limit(libc::RLIMIT_CORE, 0);
     let open_before = open_descriptors();
+    let sibling = said.info.thread_safe.then(|| sibling_of(subject, memory));
     for line in requests {
         let Ok(Ask { profile, without, what }) = serde_json::from_str::<Ask>(&line) else { break };
         let without: Vec<LawId> = without.iter().filter_map(|id| find(id)).map(|law| law.id).collect();
@@ -46,8 +49,16 @@ pub fn serve(subject: &Path, notes: &Path, memory: u64, drop_in: Option<&Path>) 
             (Err(why), _) => Came::NoPlatform(why),
             (Ok(_), None) => Came::NoSubject,
             (Ok(platform), Some(subject)) => {
-                let mut run = CacheRun::new(platform, Box::new(subject)).without(&without);
+                let run = CacheRun::new(platform, Box::new(subject)).without(&without);
+                let mut run = match &sibling {
+                    Some(sibling) => run.with_threads(Box::new({
+                        let (sibling, profile) = (sibling.clone(), profile.clone());
+                        move |steps| sibling()?.again(&profile, steps)
+                    })),
+                    None => run,
+                };
                 match what {
+                    What::Again(steps) => Came::Stood(run.stand_after(&steps)),
                     What::Sequence(steps) => Came::from(run_until_broken(run, &steps)),
                     What::Case(case) => Came::Replayed(drive_cache(&case, &mut run)),
                 }
@@ -104,6 +115,20 @@ const DRIVER: &str = "libascend_hal.so";
 /// What to do where there is none that a subject may call.
 const NO_DROP_IN: &str = "the drop-in for it is not beside this program: build it with `cargo build --release -p hostview-hal -p \
                           hostview-acl`, or give --drop-in FILE";
+
+/// Another process with the same subject, started when it is first asked for. What two threads come to is judged by what the steps
+/// come to one after the other, and that needs the driver's addresses, which are taken in this process.
+fn sibling_of(subject: &Path, memory: u64) -> Rc<dyn Fn() -> Option<&'static Library>> {
+    let subject = subject.display().to_string();
+    let sibling: OnceCell<Option<&'static Library>> = OnceCell::new();
+    let start = move || {
+        let home = SubjectHome { program: std::env::current_exe().ok()?, drop_in: None };
+        let limits = SubjectLimits { memory, ..SubjectLimits::default() };
+        let library = Library::open(&subject, home, limits).ok()?;
+        Some(&*Box::leak(Box::new(library)))
+    };
+    Rc::new(move || *sibling.get_or_init(&start))
+}
 
 /// A fresh device for a sequence.
 fn platform_of(driver: Option<&Published>, profile: &Profile) -> Result<Box<dyn Platform>, String> {
