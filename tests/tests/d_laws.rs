@@ -119,6 +119,8 @@ fn a_ragged_size_never_is_whole_pages() {
 #[case::blocks_of_2_mib("D30", PageKind::Ordinary, "[driver]\nordinary_cache_threshold = 0x3f_f000", false)]
 #[case::three_blocks_of_340_mib("D30", PageKind::Huge, "[driver]\nhuge_cache_threshold = 0x1540_0000", true)]
 #[case::three_blocks_of_342_mib("D30", PageKind::Huge, "[driver]\nhuge_cache_threshold = 0x1560_0000", false)]
+#[case::memory_for_three_blocks("D30", PageKind::Ordinary, "[device]\nmemory = 0x3e0_0000", true)]
+#[case::memory_for_two_blocks("D30", PageKind::Ordinary, "[device]\nmemory = 0x3df_ffff", false)]
 #[case::a_driver_that_keeps_no_registered_block(
     "D30",
     PageKind::Ordinary,
