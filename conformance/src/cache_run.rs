@@ -608,7 +608,7 @@ impl CacheRun {
     }
 
     /// Does steps without a look at them: how the last two ended.
-    pub(crate) fn stand_after(mut self, steps: &[Step]) -> Option<Stood> {
+    pub(crate) fn stand_after(&mut self, steps: &[Step]) -> Option<Stood> {
         let mut outcomes: Vec<Outcome> = steps.iter().map(|step| self.rerun(step)).collect();
         let second = outcomes.pop()?;
         let first = outcomes.pop()?;

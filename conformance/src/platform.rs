@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::case::Via;
 use crate::code::ErrorCode;
+use crate::library::Leftover;
 
 /// What a platform cannot do, and why.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -152,6 +153,12 @@ pub trait Platform {
 
     /// How host access is kept from unregistered memory.
     fn memory_mode(&self) -> MemoryMode;
+
+    /// Ends every registration and frees every allocation that was made here, on a platform that outlives a sequence: what was
+    /// given back, and what could not be.
+    fn give_back(&mut self) -> Option<Leftover> {
+        None
+    }
 
     /// The platform as one that a subject calls past the suite, where it does.
     fn observed(&mut self) -> Option<&mut dyn Observed> {

@@ -15,7 +15,7 @@ use crate::expect::Mismatch;
 use crate::library::LibrarySite;
 use crate::platform::{Loss, Platform, SimPlatform};
 use crate::sequence::again;
-use crate::site::{Hindrance, Site as _};
+use crate::site::{Hindrance, Simulator, Site as _};
 use crate::subject::{self, Library, SubjectChoice, SubjectHome, SubjectLimits, UnknownSubject};
 
 /// Why files could not be replayed.
@@ -189,7 +189,7 @@ impl Prepared {
                         resident: resident_bytes(),
                         held: None,
                     };
-                    return Ending { discord: library.replay(&self.profile, &self.case), usage };
+                    return Ending { discord: library.replay(&Simulator, &self.profile, &self.case), usage };
                 }
                 let Some(subject) = self.subject.make() else { unreachable!("only a library is not made here") };
                 let run = CacheRun::new(Box::new(self.platform()), subject);
@@ -213,21 +213,20 @@ impl Prepared {
     ///
     /// It cannot be run there: what it needs the machine does not have, or the run ended before it did.
     pub fn run_on(&self, site: &LibrarySite) -> Result<Option<Discord>, Hindrance> {
-        if self.case.steps.iter().any(|step| step.fail.is_some()) {
+        // Of a subject the suite makes the call fail, before it comes to the driver.
+        if self.case.through == Through::Driver && self.case.steps.iter().any(|step| step.fail.is_some()) {
             return Err(Hindrance("it makes a call fail on purpose, which no driver library does".to_owned()));
         }
         if let Some(hindrance) = site.over().or_else(|| site.hindrance_of(&self.case.steps)) {
             return Err(hindrance);
         }
-        let mut platform = site.fresh(&self.profile)?;
-        let discord = match self.case.through {
-            Through::Driver => self.drive(&mut *platform),
-            Through::Cache => match self.subject.make() {
-                Some(subject) => drive_cache(&self.case, &mut CacheRun::new(platform, subject)),
-                None => {
-                    return Err(Hindrance("its subject is a library, which runs on the simulator alone".to_owned()));
-                }
-            },
+        let discord = match (self.case.through, &self.subject) {
+            (Through::Driver, _) => self.drive(&mut *site.fresh(&self.profile)?),
+            (Through::Cache, SubjectChoice::Library(library)) => library.replay(site, &self.profile, &self.case),
+            (Through::Cache, subject) => {
+                let Some(subject) = subject.make() else { unreachable!("only a library is not made here") };
+                drive_cache(&self.case, &mut CacheRun::new(site.fresh(&self.profile)?, subject))
+            }
         };
         // What was cut short is no verdict on the case.
         if site.stopped() { Err(Hindrance(Loss::Stopped.to_string())) } else { Ok(discord) }

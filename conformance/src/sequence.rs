@@ -44,7 +44,7 @@ impl Setting<'_> {
     /// Runs steps until a law breaks, on a platform where nothing happened before.
     pub(crate) fn run_fresh(&self, steps: &[Step]) -> Result<SequenceResult, Hindrance> {
         if let SubjectChoice::Library(library) = self.subject {
-            return library.run(self.profile, steps, self.without);
+            return library.run(self, steps);
         }
         self.run_on(self.site.fresh(self.profile)?, steps)
     }
@@ -52,7 +52,7 @@ impl Setting<'_> {
     /// Runs steps until a law breaks, on a platform that is empty.
     pub(crate) fn run_clean(&self, steps: &[Step]) -> Result<SequenceResult, Hindrance> {
         if let SubjectChoice::Library(library) = self.subject {
-            return library.run(self.profile, steps, self.without);
+            return library.run(self, steps);
         }
         self.run_on(self.site.clean(self.profile)?, steps)
     }
@@ -65,7 +65,8 @@ impl Setting<'_> {
             Some(platforms) => run.with_threads(again(platforms, self.subject.clone())),
             None => run,
         };
-        Ok(run_until_broken(run, steps))
+        let mut run = run;
+        Ok(run_until_broken(&mut run, steps))
     }
 }
 
@@ -75,7 +76,7 @@ pub(crate) fn again(platforms: Box<dyn Fn() -> Box<dyn Platform>>, subject: Subj
 }
 
 /// Runs steps until a law breaks.
-pub(crate) fn run_until_broken(mut run: CacheRun, steps: &[Step]) -> SequenceResult {
+pub(crate) fn run_until_broken(run: &mut CacheRun, steps: &[Step]) -> SequenceResult {
     let (mut at, mut breach) = (0, None);
     while at < steps.len() {
         let stepped = run.step(at, steps);

@@ -4,6 +4,7 @@ use hostview_sim::{MemoryMode, Profile};
 
 use crate::case::Step;
 use crate::laws::{Law, Need};
+use crate::library::{Grant, Leftover};
 use crate::platform::{Platform, SimPlatform};
 
 /// Why something cannot be run.
@@ -51,6 +52,14 @@ pub trait Site: Sync {
     fn over(&self) -> Option<Hindrance> {
         None
     }
+
+    /// What a subject with a process of its own is to open there; none where it has the simulator beside it.
+    fn grant(&self) -> Option<Grant> {
+        None
+    }
+
+    /// What became of what such a subject had: what was given back, and a call of the driver that did not return.
+    fn heard(&self, _left: Option<&Leftover>, _hung: Option<&str>) {}
 
     /// Why memory is not protected, where it is not.
     fn bookkeeping(&self, _profile: &Profile) -> Option<String> {

@@ -60,7 +60,7 @@ fn serving(folder: &Path) -> usize {
     let served = |entry: &fs::DirEntry| {
         let command = fs::read(entry.path().join("cmdline")).unwrap_or_default();
         let here = fs::read_link(entry.path().join("cwd")).is_ok_and(|cwd| cwd == folder);
-        here && String::from_utf8_lossy(&command).contains("serve-library")
+        here && String::from_utf8_lossy(&command).contains("serve-")
     };
     fs::read_dir("/proc").unwrap().flatten().filter(served).count()
 }
@@ -422,6 +422,100 @@ fn a_stand_in_that_hangs_is_called_no_more() {
     assert_eq!(code, Some(1), "{text}");
     assert_eq!(last_line(&text), "rejected: D27 (halHostUnregister does not return within 0.5 s)");
     assert_eq!(serving(&folder.path().canonicalize().unwrap()), 0);
+}
+
+/// A subject from a library, in a folder.
+fn subject(folder: &Path, source: &str, compiler: &str, defines: &str) -> Option<String> {
+    has_compiler(compiler).then(|| {
+        let library = folder.join("libsubject.so");
+        let headers = format!("-I{}", root().join("conformance/sdk/include").display());
+        let source = format!("fixtures/subjects/{source}");
+        compile(compiler, &source, &library, &["-shared", "-fPIC", &headers, defines]);
+        "./libsubject.so".to_owned()
+    })
+}
+
+const CACHE: (&str, &str) = ("hash_map_cache.cpp", "g++");
+
+/// The views are the library's own memory there, wherever it puts them, and the subject loads from it.
+#[rstest]
+#[case("PLAIN", 17)]
+#[case("SHIFTED", 17)]
+#[case("REFUSES", 11)]
+fn a_subject_from_a_library_is_judged_on_a_machine(#[case] variant: &str, #[case] held: usize) {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(hal) = stand_in(folder.path(), variant) else { return };
+    let Some(subject) = subject(folder.path(), CACHE.0, CACHE.1, "-DONE_THREAD") else { return };
+    let hal = hal.display().to_string();
+    let arguments = ["gate", "--hal", &hal, "--device", "0,1", "--subject", &subject, "--allow-skip", "D24"];
+    let (code, text) = run("a2a3", folder.path(), &arguments);
+    assert_eq!((code, last_line(&text)), (Some(0), "accepted, allowed to skip D24"), "{text}");
+    let row = text.lines().find(|line| line.starts_with(" machine  hash_map_cache")).unwrap();
+    assert_eq!(row.split_whitespace().nth(3), Some(held.to_string().as_str()), "{row}");
+    assert!(text.contains("nothing is left"), "{text}");
+    assert_eq!(serving(&folder.path().canonicalize().unwrap()), 0);
+}
+
+#[rstest]
+#[case(CACHE, "-DFORGETS_TO_UNREGISTER", &["V01", "V02", "V05", "V11"])]
+#[case(CACHE, "-DIGNORES_THE_REFUSAL", &["V02", "V11"])]
+#[case(("misbehaves.c", "cc"), "-DABORTS", &["V17"])]
+fn a_faulty_subject_from_a_library_is_rejected_on_a_machine_and_leaves_nothing(
+    #[case] (source, compiler): (&str, &str),
+    #[case] fault: &str,
+    #[case] laws: &[&str],
+) {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(hal) = stand_in(folder.path(), "PLAIN") else { return };
+    let Some(subject) = subject(folder.path(), source, compiler, fault) else { return };
+    let hal = hal.display().to_string();
+    let (code, text) = run("a2a3", folder.path(), &["gate", "--hal", &hal, "--subject", &subject, "--cases", "32"]);
+    assert_eq!(code, Some(1), "{text}");
+    let last = flat(last_line(&text));
+    for law in laws {
+        assert!(last.starts_with("rejected: ") && last.contains(law), "{law}: {text}");
+    }
+    assert!(text.contains("nothing is left"), "{text}");
+    assert!(text.contains(" --subject ./libsubject.so --cases 32"), "{text}");
+    let case = fs::read_dir(folder.path().join("hostview-failures")).unwrap().flatten();
+    let case = case.map(|file| file.path()).find(|file| file.display().to_string().contains(laws[0])).unwrap();
+    // Also where the suite makes a call fail.
+    let (code, text) = run("a2a3", folder.path(), &["replay", "--hal", &hal, &case.display().to_string()]);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains(&format!("{} to hold", laws[0])), "{text}");
+    assert_eq!(serving(&folder.path().canonicalize().unwrap()), 0);
+}
+
+/// Whose call it was that did not come back: the subject's, or the driver's for it.
+#[rstest]
+#[case("HANGS", "does not return within 2 s, in a call of the driver")]
+#[case("CRASHES", "ends the process with SIGSEGV, in a call of the driver at 0x0")]
+fn a_driver_that_fails_a_subject_is_told_from_it(#[case] variant: &str, #[case] says: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(hal) = stand_in(folder.path(), variant) else { return };
+    let Some(subject) = subject(folder.path(), CACHE.0, CACHE.1, "-DONE_THREAD") else { return };
+    let hal = hal.display().to_string();
+    let case = format!(
+        "profile = \"a2a3\"\nthrough = \"cache\"\nsubject = \"{subject}\"\n[[step]]\nop = \"alloc\"\nname = \"a\"\nbytes = 4096\n\
+         [[step]]\nop = \"acquire\"\ntarget = \"a\"\n[[step]]\nop = \"free\"\ntarget = \"a\"\n"
+    );
+    fs::write(folder.path().join("one.toml"), &case).unwrap();
+    fs::write(folder.path().join("two.toml"), &case).unwrap();
+    let (code, text) = run("a2a3", folder.path(), &["replay", "--hal", &hal, "--via", "hal", "one.toml", "two.toml"]);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(flat(&text).contains(says), "{text}");
+    // A driver that hangs is not called again.
+    assert_eq!(text.contains("such a driver is not called again"), variant == "HANGS", "{text}");
+    assert_eq!(serving(&folder.path().canonicalize().unwrap()), 0);
+}
+
+#[test]
+fn a_subject_that_opens_the_driver_itself_is_sent_to_the_simulator() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(subject) = subject(folder.path(), CACHE.0, CACHE.1, "-DOWN_DRIVER") else { return };
+    let (code, text) = run("a2a3", folder.path(), &["gate", "--hal", &drop_in(), "--subject", &subject]);
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains("judged by the journal of the simulator's alone: hostview check --subject ./lib"), "{text}");
 }
 
 #[test]

@@ -209,7 +209,6 @@ fn the_same_seed_gives_the_same_table_and_the_same_json_however_many_work_at_it(
 #[case(&["mutants", "--kind", "host"], "[possible values: cache, device]")]
 #[case(&["mutants", "--kind", "cache", "leaky"], "cannot be used with")]
 #[case(&["check", "--out", "/dev/null"], "/dev/null: is a file; give a folder to write into")]
-#[case(&["gate", "--subject", "./libmy_cache.so"], "a library runs on the simulator alone")]
 fn wrong_arguments_are_said_before_anything_is_run(#[case] arguments: &[&str], #[case] message: &str) {
     let folder = tempfile::tempdir().unwrap();
     let run = hostview_in(folder.path(), arguments);

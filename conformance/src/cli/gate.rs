@@ -1,6 +1,7 @@
 //! `hostview gate`.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use hostview::laws::{self, LawId};
 use hostview::library::LibrarySite;
 use hostview::report::{case_file_name, check_as_json, matrix, reasons, story, summary, wrapped};
 use hostview::site::{Hindrance, Site as _};
-use hostview::subject::{self, REFERENCE};
+use hostview::subject::{self, Library, REFERENCE, SubjectChoice, SubjectHome, SubjectLimits};
 use hostview_sim::Profile;
 use serde_json::{Value, json};
 
@@ -35,8 +36,8 @@ pub(super) struct GateArguments {
     #[command(flatten)]
     library: LibraryArguments,
 
-    /// A subject beside the reference cache
-    #[arg(long, value_name = "NAME")]
+    /// A subject beside the reference cache: its name, or the path of a library that implements hostview_subject.h
+    #[arg(long, value_name = "NAME|FILE")]
     subject: Vec<String>,
 
     /// Sequences for each subject
@@ -89,9 +90,22 @@ pub(super) fn run(arguments: &GateArguments) -> Result<Exit, Wrong> {
     let mut subjects = vec![subject::find(REFERENCE)?];
     for name in &arguments.subject {
         if subject::is_path(name) {
-            return Err(Wrong(format!(
-                "{name}: a library runs on the simulator alone: hostview check --subject {name}"
-            )));
+            let limits = SubjectLimits { call: arguments.library.call_limit(), ..SubjectLimits::default() };
+            let library = match Library::open(name, SubjectHome::here()?, limits) {
+                Ok(library) => library,
+                Err(why) => {
+                    eprintln!("hostview: {why}");
+                    return Ok(Exit::CannotOpen);
+                }
+            };
+            if library.opens_the_driver() {
+                return Err(Wrong(format!(
+                    "{name}: opens the driver itself, and is judged by the journal of the simulator's alone: hostview check \
+                     --subject {name}"
+                )));
+            }
+            subjects.push(SubjectChoice::Library(Arc::new(library)));
+            continue;
         }
         let found = subject::find(name)?;
         if !subjects.iter().any(|known| known.name() == found.name()) {
@@ -208,7 +222,7 @@ fn tell_failures(site: &LibrarySite, outcome: &Outcome, arguments: &GateArgument
         let file = arguments.out.join(case_file_name(failure));
         write(&file, &to_toml(&failure.case))?;
         let mut again = format!("hostview gate {}", named(site));
-        if let Some(subject) = failure.subject.as_ref().filter(|subject| *subject != REFERENCE) {
+        if let Some(subject) = failure.case.subject.as_ref().filter(|subject| *subject != REFERENCE) {
             again += &format!(" --subject {subject}");
         }
         again += &format!(" --cases {} --trials {} --seed {}", arguments.cases, arguments.trials, arguments.seed);

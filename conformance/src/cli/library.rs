@@ -120,6 +120,11 @@ impl LibraryArguments {
         self.which.is_given()
     }
 
+    /// What a call may take.
+    pub(super) fn call_limit(&self) -> Duration {
+        Duration::from_secs_f64(self.call_limit)
+    }
+
     /// How processes with the library are started; inside, why there is none.
     pub(super) fn summons(&self) -> Result<Result<Summons, CannotOpen>, Wrong> {
         let limits = self.which.limits()?;
@@ -137,7 +142,7 @@ impl LibraryArguments {
             arguments: vec![SERVE.to_owned()],
             paths,
             limits,
-            call_limit: Duration::from_secs_f64(self.call_limit),
+            call_limit: self.call_limit(),
             driver_log: self.driver_log.clone(),
             watch: Arc::new(Watch::default()),
         }))

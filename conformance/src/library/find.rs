@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::abi::ACL;
+use super::platform::Limits;
 
 /// The driver's library.
 const HAL: &str = "libascend_hal.so";
@@ -40,6 +41,15 @@ pub struct Paths {
     pub acl: Option<PathBuf>,
     /// Which layer allocates.
     pub via: Layer,
+}
+
+/// What a subject's process is to open, where the suite runs on a machine.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Grant {
+    /// The libraries.
+    pub paths: Paths,
+    /// How much of the machine.
+    pub limits: Limits,
 }
 
 /// Why no library can be loaded.

@@ -17,7 +17,7 @@ mod worker;
 
 pub use abi::{Missing, SYMBOLS, Symbol};
 pub use drop_in::{DropIn, ObservedPlatform, Published};
-pub use find::{CannotOpen, Choice, Layer, Paths, find};
+pub use find::{CannotOpen, Choice, Grant, Layer, Paths, find};
 pub use platform::{LibraryPlatform, Limits};
 pub use remote::{RemotePlatform, Summons, Watch};
 pub use site::LibrarySite;

@@ -89,6 +89,12 @@ impl LibraryPlatform {
         }
     }
 
+    /// The same, with nothing allocated or registered.
+    pub(crate) fn anew(&self) -> Self {
+        let facts = self.facts.clone();
+        Self { facts, ..Self::over(self.library.clone(), self.via, self.limits.clone()) }
+    }
+
     /// What the machine says of itself.
     #[must_use]
     pub fn facts(&self) -> &MachineFacts {
@@ -441,6 +447,10 @@ impl Platform for LibraryPlatform {
 
     fn pages(&self, _registration: &Registration) -> u64 {
         0
+    }
+
+    fn give_back(&mut self) -> Option<Leftover> {
+        Some(self.clean_up())
     }
 
     fn virtual_time(&self) -> Option<VirtualTime> {

@@ -58,6 +58,11 @@ pub struct Watch {
 }
 
 impl Watch {
+    /// Something was given back, or could not be.
+    pub(super) fn add(&self, leftover: Leftover) {
+        self.given_back.lock().unwrap_or_else(PoisonError::into_inner).add(leftover);
+    }
+
     /// What was given back so far, and what could not be.
     pub fn given_back(&self) -> Leftover {
         self.given_back.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -172,7 +177,7 @@ impl Process {
             // With the process everything went that it had.
             _ => Leftover::default(),
         };
-        self.watch.given_back.lock().unwrap_or_else(PoisonError::into_inner).add(leftover.clone());
+        self.watch.add(leftover.clone());
         leftover
     }
 }

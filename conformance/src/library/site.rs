@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use hostview_sim::{ByteCount, Profile};
 
 use super::abi::{Missing, Symbol};
-use super::find::CannotOpen;
+use super::find::{CannotOpen, Grant};
 use super::remote::{Home, RemotePlatform, Summons};
-use super::wire::MachineFacts;
+use super::wire::{Leftover, MachineFacts};
 use crate::case::{Op, Step, Via};
 use crate::laws::{Law, Need};
 use crate::platform::{Loss, Platform};
@@ -143,6 +143,20 @@ impl Site for LibrarySite {
             return Some(Hindrance("how much memory the device has is not known".to_owned()));
         }
         self.hindrance_of(steps)
+    }
+
+    fn grant(&self) -> Option<Grant> {
+        Some(Grant { paths: self.summons.paths.clone(), limits: self.summons.limits.clone() })
+    }
+
+    fn heard(&self, left: Option<&Leftover>, hung: Option<&str>) {
+        if let Some(left) = left {
+            self.summons.watch.add(left.clone());
+        }
+        if let Some(hung) = hung {
+            // Whatever is known of an earlier one stays.
+            let _ = self.summons.watch.hung.set(hung.to_owned());
+        }
     }
 
     fn over(&self) -> Option<Hindrance> {

@@ -200,6 +200,7 @@ pub fn layout() -> Vec<(&'static str, usize)> {
 struct Cache {
     symbols: Symbols,
     this: NonNull<c_void>,
+    notes: &'static Notes,
 }
 
 // SAFETY: nothing of a cache is bound to a thread, as the header says.
@@ -210,7 +211,7 @@ unsafe impl Sync for Cache {}
 impl Drop for Cache {
     fn drop(&mut self) {
         // SAFETY: made by `create`, and not used afterwards.
-        unsafe { (self.symbols.destroy)(self.this.as_ptr()) };
+        self.notes.inside(true, || unsafe { (self.symbols.destroy)(self.this.as_ptr()) });
     }
 }
 
@@ -227,8 +228,8 @@ impl Opened {
     pub(super) fn new(symbols: Symbols, said: &Said, notes: &'static Notes) -> Option<Self> {
         let table = if said.own_driver { null() } else { &raw const TABLE.0 };
         // SAFETY: the table lives for ever; a subject that opens the driver itself is told to expect none.
-        let this = NonNull::new(unsafe { (symbols.create)(table) })?;
-        Some(Self { symbols, info: said.info, cache: Arc::new(Cache { symbols, this }), notes })
+        let this = NonNull::new(notes.inside(true, || unsafe { (symbols.create)(table) }))?;
+        Some(Self { symbols, info: said.info, cache: Arc::new(Cache { symbols, this, notes }), notes })
     }
 
     fn this(&self) -> *mut c_void {
@@ -237,12 +238,12 @@ impl Opened {
 }
 
 thread_local! {
-    /// The platform of the call that this thread is in.
-    static CURRENT: Cell<Option<NonNull<dyn PlatformTable>>> = const { Cell::new(None) };
+    /// The platform of the call that this thread is in, and where it is noted.
+    static CURRENT: Cell<Option<(NonNull<dyn PlatformTable>, &'static Notes)>> = const { Cell::new(None) };
 }
 
 /// Makes a call of the subject with a platform behind the table.
-fn with<R>(platform: &mut dyn PlatformTable, call: impl FnOnce() -> R) -> R {
+fn with<R>(notes: &'static Notes, platform: &mut dyn PlatformTable, call: impl FnOnce() -> R) -> R {
     platform.begin();
     // SAFETY: only the lifetime is left out; the pointer is taken back before the borrow ends.
     let current = unsafe {
@@ -250,8 +251,8 @@ fn with<R>(platform: &mut dyn PlatformTable, call: impl FnOnce() -> R) -> R {
             &mut *platform,
         ))
     };
-    CURRENT.set(Some(current));
-    let result = call();
+    CURRENT.set(Some((current, notes)));
+    let result = notes.inside(true, call);
     CURRENT.set(None);
     platform.end();
     result
@@ -259,10 +260,10 @@ fn with<R>(platform: &mut dyn PlatformTable, call: impl FnOnce() -> R) -> R {
 
 /// Makes a call of the platform for the subject. A number of ours stands where it was not made in a call of the suite's.
 fn platform(call: impl FnOnce(&mut dyn PlatformTable) -> Result<(), SubjectError>) -> i32 {
-    let Some(mut current) = CURRENT.get() else { return c_int::MAX };
+    let Some((mut current, notes)) = CURRENT.get() else { return c_int::MAX };
     // SAFETY: set by `with` for as long as the call lasts, and borrowed by nobody meanwhile.
     let current = unsafe { current.as_mut() };
-    match catch_unwind(AssertUnwindSafe(|| call(current))) {
+    match catch_unwind(AssertUnwindSafe(|| notes.inside(false, || call(current)))) {
         Ok(Ok(())) => OK,
         Ok(Err(SubjectError::Platform(ErrorCode(code)))) => c_int::try_from(code).unwrap_or(c_int::MAX),
         Ok(Err(_)) => c_int::MAX,
@@ -359,7 +360,7 @@ impl Subject for Opened {
         };
         let mut address = 0;
         // SAFETY: a live subject, and room for the answer.
-        answer(with(platform, || unsafe {
+        answer(with(self.notes, platform, || unsafe {
             (self.symbols.alloc)(self.this(), device, bytes, policy, &raw mut address)
         }))?;
         Ok(DeviceAddr::new(address))
@@ -367,7 +368,7 @@ impl Subject for Opened {
 
     fn free(&mut self, platform: &mut dyn PlatformTable, address: DeviceAddr) -> Result<(), SubjectError> {
         // SAFETY: a live subject.
-        answer(with(platform, || unsafe { (self.symbols.free)(self.this(), address.get()) }))
+        answer(with(self.notes, platform, || unsafe { (self.symbols.free)(self.this(), address.get()) }))
     }
 
     fn acquire(
@@ -378,13 +379,15 @@ impl Subject for Opened {
     ) -> Result<Acquired, SubjectError> {
         let mut view = null_mut();
         // SAFETY: a live subject, and room for the answer.
-        answer(with(platform, || unsafe { (self.symbols.acquire)(self.this(), address.get(), bytes, &raw mut view) }))?;
+        answer(with(self.notes, platform, || unsafe {
+            (self.symbols.acquire)(self.this(), address.get(), bytes, &raw mut view)
+        }))?;
         Ok(if view.is_null() { Acquired::DeviceCopies } else { Acquired::View(HostAddr::new(view as u64)) })
     }
 
     fn release(&mut self, platform: &mut dyn PlatformTable, address: DeviceAddr) {
         // SAFETY: a live subject.
-        with(platform, || unsafe { (self.symbols.release)(self.this(), address.get()) });
+        with(self.notes, platform, || unsafe { (self.symbols.release)(self.this(), address.get()) });
     }
 
     fn noise(&mut self) -> Option<String> {
@@ -399,7 +402,7 @@ impl Subject for Opened {
     ) -> Result<(), SubjectError> {
         let (at, bytes) = (into.as_mut_ptr().cast(), into.len() as u64);
         // SAFETY: a live subject, and a buffer of that length.
-        answer(with(platform, || unsafe { (self.symbols.read)(self.this(), address.get(), at, bytes) }))
+        answer(with(self.notes, platform, || unsafe { (self.symbols.read)(self.this(), address.get(), at, bytes) }))
     }
 
     fn write(
@@ -410,18 +413,20 @@ impl Subject for Opened {
     ) -> Result<(), SubjectError> {
         let (at, bytes) = (from.as_ptr().cast(), from.len() as u64);
         // SAFETY: a live subject, and a buffer of that length.
-        answer(with(platform, || unsafe { (self.symbols.write)(self.this(), address.get(), at, bytes) }))
+        answer(with(self.notes, platform, || unsafe { (self.symbols.write)(self.this(), address.get(), at, bytes) }))
     }
 
     fn held(&self) -> Held {
         let mut held = Held::default();
         // SAFETY: a live subject, and room for the answers.
-        unsafe { (self.symbols.held)(self.this(), &raw mut held.count, &raw mut held.bytes) };
+        self.notes.inside(true, || unsafe {
+            (self.symbols.held)(self.this(), &raw mut held.count, &raw mut held.bytes);
+        });
         if self.info.reports_held { held } else { Held::default() }
     }
 
     fn finalize(&mut self, platform: &mut dyn PlatformTable) -> Result<(), SubjectError> {
         // SAFETY: a live subject.
-        answer(with(platform, || unsafe { (self.symbols.finalize)(self.this()) }))
+        answer(with(self.notes, platform, || unsafe { (self.symbols.finalize)(self.this()) }))
     }
 }

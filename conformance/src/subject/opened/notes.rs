@@ -23,6 +23,8 @@ pub(super) struct Page {
     pub(super) step: AtomicU32,
     /// Its operation, as an index of [`OPS`].
     pub(super) op: AtomicU32,
+    /// Whether it is in the subject's own code, and not in the platform or the suite: 1 or 0.
+    pub(super) inside: AtomicU32,
     /// Where a fault was met, and one more: 0 where none was.
     pub(super) fault: AtomicU64,
     /// What was resident when it crashed, in KiB.
@@ -111,6 +113,14 @@ impl Notes {
         let op = OPS.iter().position(|known| *known == op).unwrap_or(OPS.len());
         self.page.op.store(u32::try_from(op).unwrap_or(u32::MAX), Ordering::Relaxed);
         self.page.beats.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Makes a call of the subject, or, with `false`, one of the platform's for it.
+    pub(super) fn inside<R>(&self, inside: bool, call: impl FnOnce() -> R) -> R {
+        let before = self.page.inside.swap(inside.into(), Ordering::Relaxed);
+        let result = call();
+        self.page.inside.store(before, Ordering::Relaxed);
+        result
     }
 
     /// What was written to standard output since the last time.

@@ -18,16 +18,20 @@ use super::abi::Said;
 use super::notes::Page;
 use crate::cache_run::{Breach, Stood, Tally};
 use crate::case::{Case, Step};
-use crate::laws::{EVERY_CALL_OF_A_SUBJECT_RETURNS, LawId, find};
+use crate::laws::{EVERY_CALL_OF_A_SUBJECT_RETURNS, find};
+use crate::library::{Grant, Leftover};
+use crate::platform::Loss;
 use crate::replay::Discord;
-use crate::sequence::SequenceResult;
-use crate::site::Hindrance;
+use crate::sequence::{SequenceResult, Setting};
+use crate::site::{Hindrance, Site};
 use crate::subject::SubjectInfo;
 
 /// How a process ends whose subject called the platform on and on.
 pub(super) const CALLED_ON_AND_ON: i32 = 87;
 /// A library that makes no subject.
 pub(super) const NO_SUBJECT: &str = "hv_subject_create gives no subject";
+/// What a process may take to give its device back.
+pub(super) const GOING: Duration = Duration::from_secs(10);
 /// How often a wait looks at the process.
 const GLANCE: Duration = Duration::from_millis(10);
 /// How much sooner a call is given up, and how much less memory granted, once the subject has gone.
@@ -53,6 +57,8 @@ impl Default for SubjectLimits {
 pub(super) struct Ask {
     pub(super) profile: Profile,
     pub(super) without: Vec<String>,
+    /// What is to be opened of a machine; none where the simulator is the device.
+    pub(super) grant: Option<Grant>,
     pub(super) what: What,
 }
 
@@ -71,6 +77,8 @@ pub(super) enum What {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Ran {
     pub(super) came: Came,
+    /// What was given back of a machine, and what could not be.
+    pub(super) left: Option<Leftover>,
     /// Whether the process is to run nothing more.
     pub(super) spent: bool,
 }
@@ -216,6 +224,12 @@ impl Library {
         format!("{}{build}, {}{driver}", self.name, self.argument)
     }
 
+    /// Whether it opens the driver itself.
+    #[must_use]
+    pub fn opens_the_driver(&self) -> bool {
+        self.said.own_driver
+    }
+
     /// Takes it for well again: the full limits hold for what comes.
     pub(crate) fn forgive(&self) {
         if self.gone.swap(false, Ordering::Relaxed) {
@@ -253,15 +267,16 @@ impl Library {
                 }
             }
         });
-        let mut process = Process { child, requests: Some(requests), replies, page, memory, _file: file };
+        let mut process =
+            Process { child, requests: Some(requests), replies, page, memory, has_device: false, _file: file };
         match process.hear::<Result<Said, String>>(self.limits.call) {
             Ok(opening) => opening.map(|said| (process, said)),
             Err(end) => Err(format!("{}: opening it fails: it {}", self.argument, end.describe(self.limits.call))),
         }
     }
 
-    /// Has something run; none when it took the process with it, and how then: at which step, and what it did.
-    fn ask(&self, ask: &Ask) -> Result<Result<Came, (usize, String)>, String> {
+    /// Has something run; none when it took the process with it, and how then.
+    fn ask(&self, ask: &Ask) -> Result<Result<(Came, Option<Leftover>), Gone>, String> {
         let waiting = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut process = match waiting {
             Some(process) => process,
@@ -269,36 +284,52 @@ impl Library {
         };
         // Once it went, it is given up sooner: what is looked for then is a shorter way to the same.
         let limit = if self.gone.load(Ordering::Relaxed) { self.limits.call / SOONER } else { self.limits.call };
-        match process.say(ask).and_then(|()| process.hear::<Ran>(limit)) {
-            Ok(Ran { came, spent }) => {
+        let answer = process.say(ask).and_then(|()| process.hear::<Ran>(limit));
+        process.has_device = ask.grant.is_some() && answer.is_ok();
+        match answer {
+            Ok(Ran { came, left, spent }) => {
                 if !spent {
                     self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(process);
                 }
-                Ok(Ok(came))
+                Ok(Ok((came, left)))
             }
             Err(end) => {
                 self.gone.store(true, Ordering::Relaxed);
                 let step = process.page.step.load(Ordering::Relaxed) as usize;
                 let what = format!("{} {}", process.page.op(), end.describe(self.limits.call));
-                Ok(Err((step, what + &process.last_words(&end, self.limits.memory))))
+                let in_driver = ask.grant.is_some() && process.page.inside.load(Ordering::Relaxed) == 0;
+                let where_it_was = if in_driver { ", in a call of the driver" } else { "" };
+                let what =
+                    what + where_it_was + &process.last_words(&end, ask.grant.is_none().then_some(self.limits.memory));
+                Ok(Err(Gone { step, what, driver_hangs: in_driver && matches!(end, End::Hung) }))
+            }
+        }
+    }
+
+    /// The same, and the site hears what became of what the subject had there.
+    fn ask_on(&self, site: &dyn Site, ask: &Ask) -> Result<Result<Came, Gone>, String> {
+        match self.ask(ask)? {
+            Ok((came, left)) => {
+                site.heard(left.as_ref(), None);
+                Ok(Ok(came))
+            }
+            Err(gone) => {
+                site.heard(None, gone.driver_hangs.then_some(&*gone.what));
+                Ok(Err(gone))
             }
         }
     }
 
     /// Runs a sequence until a law breaks. That its calls return is asked whichever laws are.
-    pub(crate) fn run(
-        &self,
-        profile: &Profile,
-        steps: &[Step],
-        without: &[LawId],
-    ) -> Result<SequenceResult, Hindrance> {
+    pub(crate) fn run(&self, setting: &Setting<'_>, steps: &[Step]) -> Result<SequenceResult, Hindrance> {
         let ask = Ask {
-            profile: profile.clone(),
-            without: without.iter().map(|law| law.0.to_owned()).collect(),
+            profile: setting.profile.clone(),
+            without: setting.without.iter().map(|law| law.0.to_owned()).collect(),
+            grant: setting.site.grant(),
             what: What::Sequence(steps.to_vec()),
         };
         let law = |id: &str| find(id).map(|law| law.id);
-        match self.ask(&ask).map_err(Hindrance)? {
+        match self.ask_on(setting.site, &ask).map_err(Hindrance)? {
             Ok(Came::NoSubject | Came::Replayed(_) | Came::Stood(_)) => Err(Hindrance(NO_SUBJECT.to_owned())),
             Ok(Came::NoPlatform(why)) => Err(Hindrance(why)),
             Ok(Came::Ran { breach, tallies, log, bookkeeping, aftermath }) => Ok(SequenceResult {
@@ -314,12 +345,12 @@ impl Library {
                 aftermath,
                 gone: false,
             }),
-            Err((step, what)) => Ok(SequenceResult {
+            Err(Gone { step, what, driver_hangs }) => Ok(SequenceResult {
                 breach: Some(Breach { law: EVERY_CALL_OF_A_SUBJECT_RETURNS, step, what, holding: Vec::new() }),
                 tallies: BTreeMap::new(),
                 log: None,
                 mode: MemoryMode::Protected,
-                lost: None,
+                lost: driver_hangs.then(|| Loss::Hung("a call of the driver does not return".to_owned())),
                 aftermath: None,
                 gone: true,
             }),
@@ -328,26 +359,37 @@ impl Library {
 
     /// Does steps again: how the last two ended; none where the subject does not come back.
     pub(super) fn again(&self, profile: &Profile, steps: &[Step]) -> Option<Stood> {
-        let ask = Ask { profile: profile.clone(), without: Vec::new(), what: What::Again(steps.to_vec()) };
+        let ask = Ask { profile: profile.clone(), without: Vec::new(), grant: None, what: What::Again(steps.to_vec()) };
         match self.ask(&ask) {
-            Ok(Ok(Came::Stood(stood))) => stood,
+            Ok(Ok((Came::Stood(stood), _))) => stood,
             _ => None,
         }
     }
 
     /// Runs a case: what is not as it must be.
-    pub(crate) fn replay(&self, profile: &Profile, case: &Case) -> Option<Discord> {
-        let ask = Ask { profile: profile.clone(), without: Vec::new(), what: What::Case(Box::new(case.clone())) };
+    pub(crate) fn replay(&self, site: &dyn Site, profile: &Profile, case: &Case) -> Option<Discord> {
+        let what = What::Case(Box::new(case.clone()));
+        let ask = Ask { profile: profile.clone(), without: Vec::new(), grant: site.grant(), what };
         let law = EVERY_CALL_OF_A_SUBJECT_RETURNS;
-        let (step, what) = match self.ask(&ask) {
+        let (step, what) = match self.ask_on(site, &ask) {
             Ok(Ok(Came::Replayed(discord))) => return discord,
             Ok(Ok(Came::NoSubject | Came::Ran { .. } | Came::Stood(_))) => (None, NO_SUBJECT.to_owned()),
             Ok(Err(_)) if case.expect_law_broken.iter().any(|id| id == law.0) => return None,
-            Ok(Err((step, what))) => (Some(step), what),
+            Ok(Err(Gone { step, what, .. })) => (Some(step), what),
             Ok(Ok(Came::NoPlatform(why))) | Err(why) => (None, why),
         };
         Some(Discord { step, expected: format!("{law} to hold"), came: what, log: None, heaps: None })
     }
+}
+
+/// How a subject's process went.
+struct Gone {
+    /// At which step.
+    step: usize,
+    /// What it did.
+    what: String,
+    /// Whether it was a machine's driver that did not return.
+    driver_hangs: bool,
 }
 
 /// How a process ended.
@@ -384,6 +426,8 @@ struct Process {
     replies: Receiver<String>,
     page: &'static Page,
     memory: u64,
+    /// Whether it has a machine's device, and is well.
+    has_device: bool,
     _file: NamedTempFile,
 }
 
@@ -396,7 +440,7 @@ impl Process {
     }
 
     /// What it left of its end: where it crashed, and whether it had all the memory that it may take.
-    fn last_words(&self, end: &End, memory: u64) -> String {
+    fn last_words(&self, end: &End, memory: Option<u64>) -> String {
         let mut words = String::new();
         if matches!(end, End::Ended(status) if status.signal().is_some()) {
             if let Some(fault) = self.page.fault.load(Ordering::Relaxed).checked_sub(1) {
@@ -407,7 +451,9 @@ impl Process {
                 words += &format!(", in {stack}");
             }
         }
-        if (self.page.resident.load(Ordering::Relaxed) << 10) > self.memory / 4 * 3 {
+        if let Some(memory) = memory
+            && (self.page.resident.load(Ordering::Relaxed) << 10) > self.memory / 4 * 3
+        {
             words += &format!(", out of memory: it may take {} MiB", memory >> 20);
         }
         words
@@ -447,6 +493,11 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         self.requests = None;
+        // One that has a device gives it back, and goes by itself.
+        let begun = Instant::now();
+        while self.has_device && begun.elapsed() < GOING && matches!(self.child.try_wait(), Ok(None)) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         // Whatever it started goes with it: its whole group.
         if let Ok(group) = i32::try_from(self.child.id()) {
             super::notes::kill_group(group);

@@ -8,16 +8,17 @@ use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::os::fd::FromRawFd as _;
 use std::path::Path;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 
 use hostview_sim::{PagePolicy, Profile};
 
 use super::abi::{Opened, Said, Symbols, open};
 use super::notes::Notes;
-use super::remote::{Ask, Came, Library, NO_SUBJECT, Ran, SubjectHome, SubjectLimits, What};
+use super::remote::{Ask, Came, GOING, Library, NO_SUBJECT, Ran, SubjectHome, SubjectLimits, What};
 use crate::cache_run::CacheRun;
 use crate::laws::{LawId, find};
-use crate::library::{DropIn, Published};
+use crate::library::{DropIn, Grant, LibraryPlatform, Published};
 use crate::platform::{Platform, SimPlatform};
 use crate::recorder::{Recorder, SubjectCall};
 use crate::replay::drive_cache;
@@ -37,36 +38,53 @@ pub fn serve(subject: &Path, notes: &Path, memory: u64, drop_in: Option<&Path>) 
     let opening = opened.as_ref().map(|(_, said, _)| said).map_err(Clone::clone);
     send(&mut replies, &opening)?;
     let Ok((symbols, said, driver)) = opened else { return Ok(()) };
-    limit(libc::RLIMIT_DATA, memory);
-    limit(libc::RLIMIT_NOFILE, u64::from(DESCRIPTORS));
     limit(libc::RLIMIT_CORE, 0);
-    let open_before = open_descriptors();
+    let mut machine = None;
+    let mut open_before = None;
     let sibling = said.info.thread_safe.then(|| sibling_of(subject, memory));
     for line in requests {
-        let Ok(Ask { profile, without, what }) = serde_json::from_str::<Ask>(&line) else { break };
+        let Ok(Ask { profile, without, grant, what }) = serde_json::from_str::<Ask>(&line) else { break };
         let without: Vec<LawId> = without.iter().filter_map(|id| find(id)).map(|law| law.id).collect();
-        let came = match (platform_of(driver.as_ref(), &profile), Opened::new(symbols, &said, notes)) {
+        let platform = match grant {
+            // A machine's driver takes what it needs.
+            Some(grant) => platform_on(&grant, &said, &mut machine),
+            None => {
+                limit(libc::RLIMIT_DATA, memory);
+                limit(libc::RLIMIT_NOFILE, u64::from(DESCRIPTORS));
+                platform_of(driver.as_ref(), &profile)
+            }
+        };
+        let open_before = *open_before.get_or_insert_with(open_descriptors);
+        let mut left = None;
+        let came = match (platform, Opened::new(symbols, &said, notes)) {
             (Err(why), _) => Came::NoPlatform(why),
             (Ok(_), None) => Came::NoSubject,
             (Ok(platform), Some(subject)) => {
                 let run = CacheRun::new(platform, Box::new(subject)).without(&without);
-                let mut run = match &sibling {
+                let mut run = match sibling.as_ref().filter(|_| machine.is_none()) {
                     Some(sibling) => run.with_threads(Box::new({
                         let (sibling, profile) = (sibling.clone(), profile.clone());
                         move |steps| sibling()?.again(&profile, steps)
                     })),
                     None => run,
                 };
-                match what {
+                let came = match what {
                     What::Again(steps) => Came::Stood(run.stand_after(&steps)),
-                    What::Sequence(steps) => Came::from(run_until_broken(run, &steps)),
+                    What::Sequence(steps) => Came::from(run_until_broken(&mut run, &steps)),
                     What::Case(case) => Came::Replayed(drive_cache(&case, &mut run)),
-                }
+                };
+                left = run.platform().give_back();
+                came
             }
         };
         // What the subject left open adds up, and would be missed by a later sequence.
         let spent = open_descriptors() > open_before + SPENT;
-        send(&mut replies, &Ran { came, spent })?;
+        // What could not be given back may go with the process.
+        let spent = spent || left.as_ref().is_some_and(|left| !left.left.is_empty());
+        send(&mut replies, &Ran { came, left, spent })?;
+    }
+    if let Some(machine) = &mut machine {
+        machine.close();
     }
     Ok(())
 }
@@ -130,6 +148,23 @@ fn sibling_of(subject: &Path, memory: u64) -> Rc<dyn Fn() -> Option<&'static Lib
     Rc::new(move || *sibling.get_or_init(&start))
 }
 
+/// A machine's device, opened when it is first asked for.
+fn platform_on(grant: &Grant, said: &Said, machine: &mut Option<LibraryPlatform>) -> Result<Box<dyn Platform>, String> {
+    if said.own_driver {
+        return Err("it opens the driver itself, and a machine's driver keeps no journal to judge it by".to_owned());
+    }
+    if machine.is_none() {
+        let opened = LibraryPlatform::open(&grant.paths, grant.limits.clone()).map_err(|error| error.to_string())?;
+        HAS_DEVICE.store(true, Ordering::Relaxed);
+        *machine = Some(opened);
+    }
+    let opened = machine.as_ref().map(LibraryPlatform::anew).ok_or("no device")?;
+    Ok(Box::new(opened))
+}
+
+/// Whether this process has a device to give back at its end.
+static HAS_DEVICE: AtomicBool = AtomicBool::new(false);
+
 /// A fresh device for a sequence.
 fn platform_of(driver: Option<&Published>, profile: &Profile) -> Result<Box<dyn Platform>, String> {
     Ok(match driver {
@@ -160,6 +195,10 @@ fn read(requests: File) -> Receiver<String> {
             if line.is_err() || sender.send(line.unwrap_or_default()).is_err() {
                 break;
             }
+        }
+        drop(sender);
+        if HAS_DEVICE.load(Ordering::Relaxed) {
+            std::thread::sleep(GOING);
         }
         // SAFETY: ends the process, and runs nothing of the subject's.
         unsafe { libc::_exit(0) }
