@@ -298,7 +298,8 @@ fn cases_replay_through_the_libraries() {
     let folder = tempfile::tempdir().unwrap();
     let laws = root().join("fixtures/cases/laws").display().to_string();
     let (code, text) = run("a2a3", folder.path(), &["replay", "--hal", &drop_in(), "--device", "0,1", &laws]);
-    assert!(text.contains("it makes a call fail on purpose, which no driver library does"), "{text}");
+    // Of a subject's calls the suite makes some fail itself, before they come to the library.
+    assert!(!text.contains("not run:"), "{text}");
     // The laws' cases are of several profiles; those of this one pass.
     let wrong: Vec<&str> =
         text.lines().filter(|line| line.starts_with("FAIL") && line.contains("-a2a3.toml")).collect();
