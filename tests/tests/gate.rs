@@ -356,7 +356,8 @@ fn a_sweep_times_the_librarys_calls(#[case] profile: &str, #[case] says: &str, #
 fn stand_in(folder: &Path, variant: &str) -> Option<PathBuf> {
     has_compiler("cc").then(|| {
         let hal = folder.join("libascend_hal.so");
-        compile("cc", "tests/standins/hal.c", &hal, &["-shared", "-fPIC", &format!("-D{variant}")]);
+        let name = "-Wl,-soname,libascend_hal.so";
+        compile("cc", "tests/standins/hal.c", &hal, &["-shared", "-fPIC", name, &format!("-D{variant}")]);
         fs::copy(library_folder().join("libascendcl.so"), folder.join("libascendcl.so")).unwrap();
         hal
     })
@@ -443,6 +444,7 @@ const CACHE: (&str, &str) = ("hash_map_cache.cpp", "g++");
 #[case("PLAIN", 17)]
 #[case("SHIFTED", 17)]
 #[case("REFUSES", 11)]
+#[case("PRINTS", 17)]
 fn a_subject_from_a_library_is_judged_on_a_machine(#[case] variant: &str, #[case] held: usize) {
     let folder = tempfile::tempdir().unwrap();
     let Some(hal) = stand_in(folder.path(), variant) else { return };
@@ -455,6 +457,26 @@ fn a_subject_from_a_library_is_judged_on_a_machine(#[case] variant: &str, #[case
     assert_eq!(row.split_whitespace().nth(3), Some(held.to_string().as_str()), "{row}");
     assert!(text.contains("nothing is left"), "{text}");
     assert_eq!(serving(&folder.path().canonicalize().unwrap()), 0);
+}
+
+/// Nothing of the simulator is in the process of a subject on a machine: a runtime that opens the driver by its name meets that
+/// driver.
+#[test]
+fn a_subject_on_a_machine_meets_the_machines_driver_through_a_runtime_that_opens_it_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(hal) = stand_in(folder.path(), "PLAIN") else { return };
+    let Some(subject) = subject(folder.path(), CACHE.0, CACHE.1, "-DONE_THREAD") else { return };
+    // Where that name is found, its run path says.
+    let acl = folder.path().join("libascendcl.so");
+    fs::remove_file(&acl).unwrap();
+    compile("cc", "tests/standins/acl.c", &acl, &["-shared", "-fPIC", "-Wl,-rpath,$ORIGIN", "-ldl"]);
+    let hal = hal.display().to_string();
+    let skip = ["D15", "D16", "D17", "D18", "D24"].map(|law| ["--allow-skip", law]).concat();
+    let arguments = [&["gate", "--hal", &hal, "--subject", &subject], &skip[..]].concat();
+    let (code, text) = run("a2a3", folder.path(), &arguments);
+    assert_eq!((code, last_line(&text)), (Some(0), "accepted, allowed to skip D15, D16, D17, D18, D24"), "{text}");
+    let row = text.lines().find(|line| line.starts_with(" machine  hash_map_cache")).unwrap();
+    assert_eq!(row.split_whitespace().nth(3), Some("16"), "{row}");
 }
 
 #[rstest]

@@ -187,7 +187,7 @@ impl Library {
             idle: Mutex::new(Vec::new()),
             gone: AtomicBool::new(false),
         };
-        let (process, said) = library.start()?;
+        let (process, said) = library.start(library.home.drop_in.as_deref())?;
         if let Some(name) = &said.name {
             library.name.clone_from(name);
         }
@@ -237,7 +237,9 @@ impl Library {
         }
     }
 
-    fn start(&self) -> Result<(Process, Said), String> {
+    /// Starts a process with the subject: beside the drop-in, or for a machine's driver. Where both are, whoever opens the driver
+    /// by its name meets the one that was first.
+    fn start(&self, drop_in: Option<&Path>) -> Result<(Process, Said), String> {
         let failed = |error: std::io::Error| format!("{}: no process for it: {error}", self.argument);
         let file = NamedTempFile::new().map_err(failed)?;
         file.as_file().set_len(4096).map_err(failed)?;
@@ -249,7 +251,7 @@ impl Library {
             .arg(&self.path)
             .arg(file.path())
             .arg(memory.to_string())
-            .args(&self.home.drop_in)
+            .args(drop_in)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .process_group(0)
@@ -267,25 +269,50 @@ impl Library {
                 }
             }
         });
-        let mut process =
-            Process { child, requests: Some(requests), replies, page, memory, has_device: false, _file: file };
+        let mut process = Process {
+            child,
+            requests: Some(requests),
+            replies,
+            page,
+            memory,
+            on_machine: false,
+            is_well: true,
+            _file: file,
+        };
         match process.hear::<Result<Said, String>>(self.limits.call) {
             Ok(opening) => opening.map(|said| (process, said)),
             Err(end) => Err(format!("{}: opening it fails: it {}", self.argument, end.describe(self.limits.call))),
         }
     }
 
+    /// A process that waits for work of that kind.
+    fn take_idle(&self, on_machine: bool) -> Option<Process> {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = idle.iter().position(|process| process.on_machine == on_machine)?;
+        Some(idle.swap_remove(at))
+    }
+
     /// Has something run; none when it took the process with it, and how then.
     fn ask(&self, ask: &Ask) -> Result<Result<(Came, Option<Leftover>), Gone>, String> {
-        let waiting = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let mut process = match waiting {
+        let on_machine = ask.grant.is_some();
+        if on_machine && self.said.own_driver {
+            let why = format!(
+                "{}: opens the driver itself, and a machine's driver keeps no journal to judge it by; hostview check does",
+                self.argument
+            );
+            return Err(why);
+        }
+        let mut process = match self.take_idle(on_machine) {
             Some(process) => process,
-            None => self.start()?.0,
+            None => self.start(self.home.drop_in.as_deref().filter(|_| !on_machine))?.0,
         };
-        // Once it went, it is given up sooner: what is looked for then is a shorter way to the same.
-        let limit = if self.gone.load(Ordering::Relaxed) { self.limits.call / SOONER } else { self.limits.call };
+        process.on_machine = on_machine;
+        // Once it went, it is given up sooner: what is looked for then is a shorter way to the same. A machine's driver is
+        // given its time.
+        let sooner = self.gone.load(Ordering::Relaxed) && !on_machine;
+        let limit = if sooner { self.limits.call / SOONER } else { self.limits.call };
         let answer = process.say(ask).and_then(|()| process.hear::<Ran>(limit));
-        process.has_device = ask.grant.is_some() && answer.is_ok();
+        process.is_well = answer.is_ok();
         match answer {
             Ok(Ran { came, left, spent }) => {
                 if !spent {
@@ -297,10 +324,9 @@ impl Library {
                 self.gone.store(true, Ordering::Relaxed);
                 let step = process.page.step.load(Ordering::Relaxed) as usize;
                 let what = format!("{} {}", process.page.op(), end.describe(self.limits.call));
-                let in_driver = ask.grant.is_some() && process.page.inside.load(Ordering::Relaxed) == 0;
+                let in_driver = on_machine && process.page.inside.load(Ordering::Relaxed) == 0;
                 let where_it_was = if in_driver { ", in a call of the driver" } else { "" };
-                let what =
-                    what + where_it_was + &process.last_words(&end, ask.grant.is_none().then_some(self.limits.memory));
+                let what = what + where_it_was + &process.last_words(&end, (!on_machine).then_some(self.limits.memory));
                 Ok(Err(Gone { step, what, driver_hangs: in_driver && matches!(end, End::Hung) }))
             }
         }
@@ -426,8 +452,10 @@ struct Process {
     replies: Receiver<String>,
     page: &'static Page,
     memory: u64,
-    /// Whether it has a machine's device, and is well.
-    has_device: bool,
+    /// Whether it is for a machine's driver.
+    on_machine: bool,
+    /// Whether its last answer came.
+    is_well: bool,
     _file: NamedTempFile,
 }
 
@@ -495,7 +523,7 @@ impl Drop for Process {
         self.requests = None;
         // One that has a device gives it back, and goes by itself.
         let begun = Instant::now();
-        while self.has_device && begun.elapsed() < GOING && matches!(self.child.try_wait(), Ok(None)) {
+        while self.on_machine && self.is_well && begun.elapsed() < GOING && matches!(self.child.try_wait(), Ok(None)) {
             std::thread::sleep(Duration::from_millis(1));
         }
         // Whatever it started goes with it: its whole group.
