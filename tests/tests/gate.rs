@@ -483,6 +483,7 @@ fn a_subject_on_a_machine_meets_the_machines_driver_through_a_runtime_that_opens
 #[case(CACHE, "-DFORGETS_TO_UNREGISTER", &["V01", "V02", "V05", "V11"])]
 #[case(CACHE, "-DIGNORES_THE_REFUSAL", &["V02", "V11"])]
 #[case(("misbehaves.c", "cc"), "-DABORTS", &["V17"])]
+#[case(("misbehaves.c", "cc"), "-DPRINTS", &["V17"])]
 fn a_faulty_subject_from_a_library_is_rejected_on_a_machine_and_leaves_nothing(
     #[case] (source, compiler): (&str, &str),
     #[case] fault: &str,

@@ -8,8 +8,8 @@ use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crate::case::Op;
 
@@ -74,6 +74,9 @@ pub(super) struct Notes {
     page: &'static Page,
     output: OwnedFd,
     seen: Mutex<i64>,
+    /// What the subject wrote before a call of a machine's driver, which may write as well.
+    pending: Mutex<Option<String>>,
+    on_machine: AtomicBool,
 }
 
 static PAGE: AtomicU64 = AtomicU64::new(0);
@@ -105,10 +108,20 @@ impl Notes {
                 libc::sigaction(signal, &raw const action, std::ptr::null_mut());
             }
         }
-        Ok(Box::leak(Box::new(Self { page, output, seen: Mutex::new(0) })))
+        Ok(Box::leak(Box::new(Self {
+            page,
+            output,
+            seen: Mutex::new(0),
+            pending: Mutex::new(None),
+            on_machine: AtomicBool::new(false),
+        })))
     }
 
     pub(super) fn at_step(&self, index: usize, op: Op) {
+        if self.on_machine.load(Ordering::Relaxed) {
+            // The suite has called the driver since.
+            self.noise();
+        }
         self.page.step.store(u32::try_from(index).unwrap_or(u32::MAX), Ordering::Relaxed);
         let op = OPS.iter().position(|known| *known == op).unwrap_or(OPS.len());
         self.page.op.store(u32::try_from(op).unwrap_or(u32::MAX), Ordering::Relaxed);
@@ -117,19 +130,37 @@ impl Notes {
 
     /// Makes a call of the subject, or, with `false`, one of the platform's for it.
     pub(super) fn inside<R>(&self, inside: bool, call: impl FnOnce() -> R) -> R {
+        let driver_may_write = !inside && self.on_machine.load(Ordering::Relaxed);
+        if driver_may_write && let Some(noise) = self.written() {
+            self.pending.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(noise);
+        }
         let before = self.page.inside.swap(inside.into(), Ordering::Relaxed);
         let result = call();
         self.page.inside.store(before, Ordering::Relaxed);
+        if driver_may_write {
+            self.written();
+        }
         result
     }
 
-    /// What was written to standard output since the last time.
+    /// What is called for the subject from now on is a machine's driver.
+    pub(super) fn on_machine(&self) {
+        self.on_machine.store(true, Ordering::Relaxed);
+    }
+
+    /// What the subject wrote to standard output since the last time.
     pub(super) fn noise(&self) -> Option<String> {
+        let written = self.written();
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner).take().or(written)
+    }
+
+    /// What was written to standard output since the last time.
+    fn written(&self) -> Option<String> {
         // SAFETY: an open descriptor, and room for what is read.
         unsafe {
             libc::fflush(std::ptr::null_mut());
             let end = libc::lseek(self.output.as_raw_fd(), 0, libc::SEEK_END);
-            let mut seen = self.seen.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
             if end <= *seen {
                 return None;
             }

@@ -47,7 +47,7 @@ pub fn serve(subject: &Path, notes: &Path, memory: u64, drop_in: Option<&Path>) 
         let without: Vec<LawId> = without.iter().filter_map(|id| find(id)).map(|law| law.id).collect();
         let platform = match grant {
             // A machine's driver takes what it needs.
-            Some(grant) => platform_on(&grant, &said, &mut machine),
+            Some(grant) => platform_on(&grant, notes, &mut machine),
             None => {
                 limit(libc::RLIMIT_DATA, memory);
                 limit(libc::RLIMIT_NOFILE, u64::from(DESCRIPTORS));
@@ -85,6 +85,8 @@ pub fn serve(subject: &Path, notes: &Path, memory: u64, drop_in: Option<&Path>) 
     }
     if let Some(machine) = &mut machine {
         machine.close();
+        // SAFETY: ends the process, and runs nothing of the subject's.
+        unsafe { libc::_exit(0) }
     }
     Ok(())
 }
@@ -149,13 +151,16 @@ fn sibling_of(subject: &Path, memory: u64) -> Rc<dyn Fn() -> Option<&'static Lib
 }
 
 /// A machine's device, opened when it is first asked for.
-fn platform_on(grant: &Grant, said: &Said, machine: &mut Option<LibraryPlatform>) -> Result<Box<dyn Platform>, String> {
-    if said.own_driver {
-        return Err("it opens the driver itself, and a machine's driver keeps no journal to judge it by".to_owned());
-    }
+fn platform_on(
+    grant: &Grant,
+    notes: &Notes,
+    machine: &mut Option<LibraryPlatform>,
+) -> Result<Box<dyn Platform>, String> {
     if machine.is_none() {
-        let opened = LibraryPlatform::open(&grant.paths, grant.limits.clone()).map_err(|error| error.to_string())?;
+        notes.on_machine();
         HAS_DEVICE.store(true, Ordering::Relaxed);
+        let open = || LibraryPlatform::open(&grant.paths, grant.limits.clone());
+        let opened = notes.inside(false, open).map_err(|error| error.to_string())?;
         *machine = Some(opened);
     }
     let opened = machine.as_ref().map(LibraryPlatform::anew).ok_or("no device")?;
@@ -196,8 +201,9 @@ fn read(requests: File) -> Receiver<String> {
                 break;
             }
         }
-        drop(sender);
         if HAS_DEVICE.load(Ordering::Relaxed) {
+            // The device is given back meanwhile.
+            drop(sender);
             std::thread::sleep(GOING);
         }
         // SAFETY: ends the process, and runs nothing of the subject's.
