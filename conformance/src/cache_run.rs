@@ -383,7 +383,7 @@ impl CacheRun {
         if let Some(fail) = &step.fail
             && let Some(error) = DrvError::from_name(&fail.error)
         {
-            self.recorder.plan_fault(PlannedFault { call: fail.call, nth: fail.nth, error }, fail.lasting);
+            self.recorder.plan_fault(PlannedFault { call: fail.call, nth: fail.nth, error, lasting: fail.lasting });
         }
         let before = Before {
             held: self.subject.held(),
@@ -566,6 +566,8 @@ impl CacheRun {
         };
         let order = if explains(&orders[0]) { [0, 1] } else { [1, 0] };
         let explained = explains(&orders[0]) || explains(&orders[1]);
+        // What could not be done again is no evidence.
+        let refuted = !explained && orders.iter().all(Option::is_some);
         for at in order {
             let aim = self.aim(pair[at]);
             self.learn((index + at, pair[at]), &outcomes[at], &aim, (&calls, before.made));
@@ -581,7 +583,8 @@ impl CacheRun {
         let mut breaches = Vec::new();
         if explained {
             self.tallies.entry(LawId("V15")).or_default().held += 1;
-        } else {
+        }
+        if refuted {
             let what = format!(
                 "in two threads they came to {}; one after the other they come to {}{}",
                 told(outcomes, &stands),
@@ -620,7 +623,7 @@ impl CacheRun {
         if let Some(fail) = &step.fail
             && let Some(error) = DrvError::from_name(&fail.error)
         {
-            self.recorder.plan_fault(PlannedFault { call: fail.call, nth: fail.nth, error }, fail.lasting);
+            self.recorder.plan_fault(PlannedFault { call: fail.call, nth: fail.nth, error, lasting: fail.lasting });
         }
         let aim = self.aim(step);
         let outcome = self.call(step, &aim);

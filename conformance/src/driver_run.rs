@@ -75,7 +75,8 @@ impl<'a> DriverRun<'a> {
         self.logged = self.platform.log().len();
         if let Some(fail) = &step.fail
             && let Some(error) = hostview_sim::DrvError::from_name(&fail.error)
-            && let Err(unsupported) = self.platform.plan_fault(PlannedFault { call: fail.call, nth: fail.nth, error })
+            && let Err(unsupported) =
+                self.platform.plan_fault(PlannedFault { call: fail.call, nth: fail.nth, error, lasting: fail.lasting })
         {
             return Some(Mismatch { expected: "a fault to be injected".to_owned(), came: unsupported.to_string() });
         }

@@ -1,8 +1,8 @@
 //! The platform: where the suite runs.
 
 use hostview_sim::{
-    DeviceAddr, Event, Fault, HostAddr, MemoryMode, PagePolicy, PlannedFault, Profile, RegisterCall, RegisterFlags,
-    Registration, SimHost, SimOptions, VirtualTime,
+    DeviceAddr, Event, Fault, FaultPlan, HostAddr, MemoryMode, PagePolicy, PlannedFault, Profile, RegisterCall,
+    RegisterFlags, Registration, SimHost, SimOptions, VirtualTime,
 };
 use serde::{Deserialize, Serialize};
 
@@ -41,8 +41,8 @@ pub struct MemoryAt {
 /// A platform that is called past the suite as well, by a subject that opens the driver itself: what it called is told
 /// afterwards.
 pub trait Observed {
-    /// The subject is called now: of its coming calls these fail, or from there on all that are like it, where a fault lasts.
-    fn begin(&mut self, faults: &[(PlannedFault, bool)]);
+    /// The subject is called now: of its coming calls these fail.
+    fn begin(&mut self, faults: &FaultPlan);
 
     /// The subject has come back: the calls that it made since.
     fn end(&mut self) -> Vec<Event>;
@@ -137,22 +137,32 @@ pub trait Platform {
     }
 
     /// The registrations that the driver holds, where it can be asked.
-    fn registrations(&self) -> Option<Vec<Registration>>;
+    fn registrations(&self) -> Option<Vec<Registration>> {
+        None
+    }
 
     /// What memory lies at an address, where it can be told.
     fn memory_at(&self, address: DeviceAddr) -> Option<MemoryAt>;
 
     /// How many pages a registration covers.
-    fn pages(&self, registration: &Registration) -> u64;
+    fn pages(&self, _registration: &Registration) -> u64 {
+        0
+    }
 
     /// Virtual time, on a platform that keeps it.
-    fn virtual_time(&self) -> Option<VirtualTime>;
+    fn virtual_time(&self) -> Option<VirtualTime> {
+        None
+    }
 
     /// How the allocator stands, in lines, where it can be asked.
-    fn describe(&self) -> Vec<String>;
+    fn describe(&self) -> Vec<String> {
+        Vec::new()
+    }
 
     /// How host access is kept from unregistered memory.
-    fn memory_mode(&self) -> MemoryMode;
+    fn memory_mode(&self) -> MemoryMode {
+        MemoryMode::Protected
+    }
 
     /// Ends every registration and frees every allocation that was made here, on a platform that outlives a sequence: what was
     /// given back, and what could not be.

@@ -8,7 +8,7 @@ use std::fmt;
 
 use hostview_cache::Held;
 use hostview_sim::{
-    Call, CallKind, DeviceAddr, DrvError, Event, HostAddr, Outcome as CallOutcome, PagePolicy, PlannedFault,
+    Call, CallKind, DeviceAddr, Event, FaultPlan, HostAddr, Outcome as CallOutcome, PagePolicy, PlannedFault,
     RegisterCall, RegisterFlags,
 };
 
@@ -248,21 +248,13 @@ impl Endless {
 /// How many calls a subject may make in one step. Letting fifty allocations go takes a hundred.
 pub(crate) const CALLS_PER_STEP: usize = 1000;
 
-/// A fault that is to come.
-#[derive(Clone, Copy, Debug)]
-struct Planned {
-    fault: PlannedFault,
-    /// Whether every such call fails from there on.
-    lasting: bool,
-}
-
 /// The platform with a record of what is called.
 pub struct Recorder {
     platform: Box<dyn Platform>,
     ledger: Ledger,
     calls: Vec<CallRecord>,
     made: u64,
-    faults: Vec<Planned>,
+    faults: FaultPlan,
     /// Whether the subject has its lock.
     locked: bool,
 }
@@ -277,7 +269,14 @@ impl Recorder {
     /// A record of what happens on a platform from now on.
     #[must_use]
     pub fn new(platform: Box<dyn Platform>) -> Self {
-        Self { platform, ledger: Ledger::default(), calls: Vec::new(), made: 0, faults: Vec::new(), locked: false }
+        Self {
+            platform,
+            ledger: Ledger::default(),
+            calls: Vec::new(),
+            made: 0,
+            faults: FaultPlan::default(),
+            locked: false,
+        }
     }
 
     /// The platform, for calls of the suite's own: not recorded, and never made to fail.
@@ -303,9 +302,9 @@ impl Recorder {
         &self.ledger
     }
 
-    /// Makes a coming call of the subject's fail; a lasting one fails every such call from there on.
-    pub fn plan_fault(&mut self, fault: PlannedFault, lasting: bool) {
-        self.faults.push(Planned { fault, lasting });
+    /// Makes a coming call of the subject's fail.
+    pub fn plan_fault(&mut self, fault: PlannedFault) {
+        self.faults.add(fault);
     }
 
     /// Whether some coming call is to fail.
@@ -316,7 +315,7 @@ impl Recorder {
 
     /// The step is done: what lasted until then is over.
     pub fn end_lasting_faults(&mut self) {
-        self.faults.retain(|planned| !planned.lasting);
+        self.faults.end_lasting();
     }
 
     /// How many calls there were so far.
@@ -338,7 +337,7 @@ impl Recorder {
     ) -> Result<T, SubjectError> {
         self.made += 1;
         self.end_the_endless();
-        let injected = self.strike(kind);
+        let injected = self.faults.strike(kind);
         let result = match injected {
             Some(error) => Err(error.into()),
             None => work(&mut *self.platform),
@@ -363,7 +362,7 @@ impl Recorder {
             Call::CopyIn { address, bytes } | Call::CopyOut { address, bytes } => SubjectCall::Copy { address, bytes },
         };
         self.made += 1;
-        self.strike(event.call.kind());
+        self.faults.strike(event.call.kind());
         let error = match event.outcome {
             CallOutcome::Failed(error) => Some(error.into()),
             CallOutcome::Registered(view) => {
@@ -391,21 +390,6 @@ impl Recorder {
         if self.calls.len() >= CALLS_PER_STEP {
             std::panic::resume_unwind(Box::new(Endless::Calls));
         }
-    }
-
-    fn strike(&mut self, kind: CallKind) -> Option<DrvError> {
-        let mut struck = None;
-        self.faults.retain_mut(|Planned { fault, lasting }| {
-            if fault.call != kind {
-                return true;
-            }
-            fault.nth = fault.nth.saturating_sub(1);
-            if fault.nth == 0 {
-                struck.get_or_insert(fault.error);
-            }
-            fault.nth > 0 || *lasting
-        });
-        struck
     }
 }
 
@@ -459,9 +443,8 @@ impl PlatformTable for Recorder {
     }
 
     fn begin(&mut self) {
-        let faults: Vec<_> = self.faults.iter().map(|planned| (planned.fault, planned.lasting)).collect();
         if let Some(observed) = self.platform.observed() {
-            observed.begin(&faults);
+            observed.begin(&self.faults);
         }
     }
 

@@ -61,11 +61,10 @@ impl Setting<'_> {
         let subject =
             self.subject.make().ok_or_else(|| Hindrance("the subject has a process of its own".to_owned()))?;
         let run = CacheRun::new(platform, subject).without(self.without);
-        let run = match self.site.afresh(self.profile) {
+        let mut run = match self.site.afresh(self.profile) {
             Some(platforms) => run.with_threads(again(platforms, self.subject.clone())),
             None => run,
         };
-        let mut run = run;
         Ok(run_until_broken(&mut run, steps))
     }
 }

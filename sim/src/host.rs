@@ -459,12 +459,7 @@ impl SimHost {
 
     /// Plans a fault.
     pub fn plan_fault(&mut self, fault: PlannedFault) {
-        self.faults.add(fault, false);
-    }
-
-    /// Makes a coming call fail, and every such call after it, until the faults are cleared.
-    pub fn plan_lasting_fault(&mut self, fault: PlannedFault) {
-        self.faults.add(fault, true);
+        self.faults.add(fault);
     }
 
     /// Forgets the faults that are still to come.

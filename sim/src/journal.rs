@@ -156,21 +156,35 @@ pub struct PlannedFault {
     pub nth: u32,
     /// What it answers.
     pub error: DrvError,
+    /// Whether every such call from there on fails as well, until [`FaultPlan::end_lasting`].
+    pub lasting: bool,
 }
 
-/// The faults that are still to come, and whether each lasts: every such call from there on fails.
-#[derive(Debug, Default)]
-pub(crate) struct FaultPlan(Vec<(PlannedFault, bool)>);
+/// The faults that are still to come.
+#[derive(Clone, Debug, Default)]
+pub struct FaultPlan(Vec<PlannedFault>);
 
 impl FaultPlan {
-    pub(crate) fn add(&mut self, fault: PlannedFault, lasting: bool) {
-        self.0.push((fault, lasting));
+    /// One more is to come.
+    pub fn add(&mut self, fault: PlannedFault) {
+        self.0.push(fault);
+    }
+
+    /// Those that are still to come.
+    pub fn iter(&self) -> impl Iterator<Item = &PlannedFault> {
+        self.0.iter()
+    }
+
+    /// Whether none is.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// Counts a call; the error it must answer instead of doing its work.
-    pub(crate) fn strike(&mut self, call: CallKind) -> Option<DrvError> {
+    pub fn strike(&mut self, call: CallKind) -> Option<DrvError> {
         let mut struck = None;
-        self.0.retain_mut(|(fault, lasting)| {
+        self.0.retain_mut(|fault| {
             if fault.call != call {
                 return true;
             }
@@ -179,12 +193,18 @@ impl FaultPlan {
                 return true;
             }
             struck.get_or_insert(fault.error);
-            *lasting
+            fault.lasting
         });
         struck
     }
 
-    pub(crate) fn clear(&mut self) {
+    /// What lasted until now is over.
+    pub fn end_lasting(&mut self) {
+        self.0.retain(|fault| !fault.lasting);
+    }
+
+    /// Forgets them all.
+    pub fn clear(&mut self) {
         self.0.clear();
     }
 }
@@ -196,7 +216,7 @@ mod tests {
     #[test]
     fn the_nth_call_of_its_kind_fails_and_no_other() {
         let mut plan = FaultPlan::default();
-        plan.add(PlannedFault { call: CallKind::Register, nth: 2, error: DrvError::Busy }, false);
+        plan.add(PlannedFault { call: CallKind::Register, nth: 2, error: DrvError::Busy, lasting: false });
         assert_eq!(plan.strike(CallKind::Register), None);
         assert_eq!(plan.strike(CallKind::Unregister), None);
         assert_eq!(plan.strike(CallKind::Register), Some(DrvError::Busy));
@@ -204,12 +224,15 @@ mod tests {
     }
 
     #[test]
-    fn a_lasting_fault_strikes_from_its_nth_call_until_it_is_cleared() {
+    fn a_lasting_fault_strikes_from_its_nth_call_until_it_is_over() {
         let mut plan = FaultPlan::default();
-        plan.add(PlannedFault { call: CallKind::Free, nth: 2, error: DrvError::Busy }, true);
+        plan.add(PlannedFault { call: CallKind::Free, nth: 2, error: DrvError::Busy, lasting: true });
         let struck: Vec<_> = (0..4).map(|_| plan.strike(CallKind::Free)).collect();
         assert_eq!(struck, [None, Some(DrvError::Busy), Some(DrvError::Busy), Some(DrvError::Busy)]);
-        plan.clear();
+        plan.add(PlannedFault { call: CallKind::Register, nth: 1, error: DrvError::Busy, lasting: false });
+        plan.end_lasting();
         assert_eq!(plan.strike(CallKind::Free), None);
+        assert_eq!(plan.strike(CallKind::Register), Some(DrvError::Busy));
+        assert!(plan.is_empty());
     }
 }

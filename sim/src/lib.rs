@@ -33,7 +33,7 @@ pub use error::{AclError, DrvError};
 pub use flags::{AGENT_LIMIT, RegisterFlags, map_type};
 pub use heap::Allocation;
 pub use host::{FEATURE_REGISTER_RECORDS, RegisterCall, Registration, SimHost, SimOptions, cost_of, resident_bytes};
-pub use journal::{Call, CallKind, Event, Outcome, PlannedFault};
+pub use journal::{Call, CallKind, Event, FaultPlan, Outcome, PlannedFault};
 pub use memory::{Access, Fault, MemoryMode};
 pub use profile::{
     Capabilities, CapabilityOverrides, Cost, CostProfile, DeviceProfile, DriverProfile, FreeWhileRegistered,

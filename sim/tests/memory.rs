@@ -160,7 +160,7 @@ fn a_planned_fault_leaves_no_trace_in_the_device() {
     let base = host.alloc(0, PageKind::Ordinary, PAGE).unwrap();
     let kinds = [(CallKind::Register, 0), (CallKind::Unregister, 1), (CallKind::Free, 1)];
     for (call, _) in kinds {
-        host.plan_fault(PlannedFault { call, nth: 1, error: DrvError::TryAgain });
+        host.plan_fault(PlannedFault { call, nth: 1, error: DrvError::TryAgain, lasting: false });
     }
     assert_eq!(host.register(RegisterCall::view(base, PAGE)), Err(DrvError::TryAgain));
     assert_eq!(host.registrations().count(), 0);

@@ -45,7 +45,7 @@ fn an_event_is_a_line_of_json() {
     let mut host = host("a2a3");
     let base = host.alloc(0, PageKind::Ordinary, PAGE).unwrap();
     host.register(RegisterCall::view(base, 5)).unwrap();
-    host.plan_lasting_fault(PlannedFault { call: CallKind::Unregister, nth: 1, error: DrvError::Busy });
+    host.plan_fault(PlannedFault { call: CallKind::Unregister, nth: 1, error: DrvError::Busy, lasting: true });
     assert_eq!(host.unregister(base, 0), Err(DrvError::Busy));
     host.copy_in(base, &[1; 3]).unwrap();
     assert_eq!(host.free(DeviceAddr::NULL), Err(DrvError::InvalidValue));
@@ -203,7 +203,7 @@ fn a_note_is_written_once() {
 #[test]
 fn a_planned_fault_can_be_forgotten() {
     let mut host = host("a2a3");
-    host.plan_fault(PlannedFault { call: CallKind::Alloc, nth: 1, error: DrvError::Busy });
+    host.plan_fault(PlannedFault { call: CallKind::Alloc, nth: 1, error: DrvError::Busy, lasting: false });
     host.clear_faults();
     host.alloc(0, PageKind::Ordinary, PAGE).unwrap();
 }

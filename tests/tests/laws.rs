@@ -2,8 +2,13 @@
 
 #![allow(missing_docs)]
 
+use std::cell::Cell;
+use std::rc::Rc;
+
+use hostview::cache_run::CacheRun;
 use hostview::check::{CheckOptions, DRAWN, Generator, ProfileChoice, Report, Standing, check};
 use hostview::laws::{self, LawId};
+use hostview::platform::SimPlatform;
 use hostview::site::Simulator;
 use hostview::subject;
 use hostview_sim::Profile;
@@ -105,6 +110,31 @@ fn the_same_seed_gives_the_same_report_and_another_does_not() {
     };
     assert_eq!(json(5), json(5));
     assert_ne!(json(5), json(6));
+}
+
+/// Two threads are judged by what the steps come to one after the other; where that cannot be had, nobody is accused.
+#[test]
+fn what_cannot_be_done_again_breaks_no_law() {
+    let file = hostview_tests::root().join("fixtures/cases/laws/V15-free-takes-no-lock.toml");
+    let case = hostview::case::load(&file).unwrap().remove(0);
+    let platform = SimPlatform::new(&Profile::shipped(&case.profile).unwrap());
+    let subject = subject::find(case.subject.as_deref().unwrap()).unwrap().make().unwrap();
+    let asked = Rc::new(Cell::new(0));
+    let count = asked.clone();
+    let mut run = CacheRun::new(Box::new(platform), subject).with_threads(Box::new(move |_| {
+        count.set(count.get() + 1);
+        None
+    }));
+    let (mut at, mut breaches) = (0, Vec::new());
+    while at < case.steps.len() {
+        let stepped = run.step(at, &case.steps);
+        breaches.extend(stepped.breaches);
+        at += stepped.taken;
+        if stepped.over {
+            break;
+        }
+    }
+    assert_eq!((breaches, asked.get()), (Vec::new(), 2));
 }
 
 #[test]

@@ -7,8 +7,7 @@ use std::ffi::{CString, c_char, c_int};
 use std::path::{Path, PathBuf};
 
 use hostview_sim::{
-    CallKind, DeviceAddr, Event, Fault, HostAddr, MemoryMode, Outcome, PagePolicy, PlannedFault, Profile, RegisterCall,
-    Registration, VirtualTime,
+    CallKind, DeviceAddr, Event, Fault, FaultPlan, HostAddr, Outcome, PagePolicy, PlannedFault, Profile, RegisterCall,
 };
 
 use super::abi::ACL;
@@ -17,7 +16,7 @@ use super::open::{Loaded, load, load_aside, open};
 use super::platform::{LibraryPlatform, Limits};
 use crate::case::Via;
 use crate::code::ErrorCode;
-use crate::platform::{MemoryAt, Observed, Platform, Unsupported};
+use crate::platform::{Loss, MemoryAt, Observed, Platform, Unsupported};
 
 /// The drop-in libraries, loaded so that whoever opens `libascend_hal.so` or `libascendcl.so` by that name meets them.
 #[derive(Clone, Debug)]
@@ -123,7 +122,7 @@ impl Published {
         }
         let limits = Limits { devices: (0..profile.device.count).collect(), memory: u64::MAX };
         let library = LibraryPlatform::over(self.calls.clone(), Layer::Hal, limits);
-        let mut platform = ObservedPlatform { library, control: self.control, seen: 0, log: Vec::new() };
+        let mut platform = ObservedPlatform { library, control: self.control, seen: 0, log: Vec::new(), lost: None };
         platform.skip();
         Ok(platform)
     }
@@ -137,6 +136,8 @@ pub struct ObservedPlatform {
     /// How many events of the journal were looked at.
     seen: usize,
     log: Vec<String>,
+    /// Why its journal cannot be followed any more.
+    lost: Option<Loss>,
 }
 
 impl ObservedPlatform {
@@ -146,7 +147,12 @@ impl ObservedPlatform {
         self.log.extend(log.lines().map(str::to_owned));
         let journal = lines(self.control.journal, self.seen);
         self.seen += journal.lines().count();
-        journal.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+        let events: Result<_, _> = journal.lines().map(serde_json::from_str).collect();
+        events.unwrap_or_else(|error| {
+            let why = format!("the journal of the drop-in is another than this hostview reads: {error}");
+            self.lost = Some(Loss::Crashed(why));
+            Vec::new()
+        })
     }
 
     /// What happened was the suite's own doing.
@@ -197,9 +203,9 @@ fn without_fallbacks(events: Vec<Event>) -> Vec<Event> {
 }
 
 impl Observed for ObservedPlatform {
-    fn begin(&mut self, faults: &[(PlannedFault, bool)]) {
+    fn begin(&mut self, faults: &FaultPlan) {
         self.skip();
-        for (PlannedFault { call, nth, error }, lasting) in faults {
+        for PlannedFault { call, nth, error, lasting } in faults.iter() {
             // A device without memory has none of the other kind of page either.
             let lasting = *lasting || *call == CallKind::Alloc;
             let Ok(call) = CString::new(call.name()) else { continue };
@@ -260,28 +266,12 @@ impl Platform for ObservedPlatform {
         &self.log
     }
 
-    fn registrations(&self) -> Option<Vec<Registration>> {
-        None
+    fn lost(&self) -> Option<Loss> {
+        self.lost.clone()
     }
 
     fn memory_at(&self, address: DeviceAddr) -> Option<MemoryAt> {
         self.library.memory_at(address)
-    }
-
-    fn pages(&self, registration: &Registration) -> u64 {
-        self.library.pages(registration)
-    }
-
-    fn virtual_time(&self) -> Option<VirtualTime> {
-        None
-    }
-
-    fn describe(&self) -> Vec<String> {
-        Vec::new()
-    }
-
-    fn memory_mode(&self) -> MemoryMode {
-        MemoryMode::Protected
     }
 
     fn observed(&mut self) -> Option<&mut dyn Observed> {
@@ -291,7 +281,7 @@ impl Platform for ObservedPlatform {
 
 #[cfg(test)]
 mod tests {
-    use hostview_sim::{Call, DrvError, PageKind};
+    use hostview_sim::{Call, DrvError, PageKind, VirtualTime};
 
     use super::*;
 

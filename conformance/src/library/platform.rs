@@ -5,10 +5,7 @@
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_int, c_void};
 
-use hostview_sim::{
-    AclError, DeviceAddr, DrvError, Fault, HostAddr, MemoryMode, PageKind, PagePolicy, PlannedFault, RegisterCall,
-    Registration, VirtualTime,
-};
+use hostview_sim::{AclError, DeviceAddr, DrvError, Fault, HostAddr, PageKind, PagePolicy, PlannedFault, RegisterCall};
 use serde::{Deserialize, Serialize};
 
 use super::abi::{Attribute, SupportFeature};
@@ -427,10 +424,6 @@ impl Platform for LibraryPlatform {
         false
     }
 
-    fn registrations(&self) -> Option<Vec<Registration>> {
-        None
-    }
-
     fn memory_at(&self, address: DeviceAddr) -> Option<MemoryAt> {
         if let Some(attribute) = self.library.hal.attribute {
             let mut found = Attribute::default();
@@ -445,23 +438,7 @@ impl Platform for LibraryPlatform {
         (address.get() < base + live.bytes).then_some(MemoryAt { page, device: None })
     }
 
-    fn pages(&self, _registration: &Registration) -> u64 {
-        0
-    }
-
     fn give_back(&mut self) -> Option<Leftover> {
         Some(self.clean_up())
-    }
-
-    fn virtual_time(&self) -> Option<VirtualTime> {
-        None
-    }
-
-    fn describe(&self) -> Vec<String> {
-        Vec::new()
-    }
-
-    fn memory_mode(&self) -> MemoryMode {
-        MemoryMode::Protected
     }
 }

@@ -10,9 +10,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use hostview_sim::{
-    DeviceAddr, Fault, HostAddr, MemoryMode, PagePolicy, PlannedFault, RegisterCall, Registration, VirtualTime,
-};
+use hostview_sim::{DeviceAddr, Fault, HostAddr, PagePolicy, PlannedFault, RegisterCall};
 
 use super::find::{CannotOpen, Paths};
 use super::platform::Limits;
@@ -411,10 +409,6 @@ impl Platform for RemotePlatform {
         self.process.as_ref().and_then(Process::lost)
     }
 
-    fn registrations(&self) -> Option<Vec<Registration>> {
-        None
-    }
-
     fn memory_at(&self, address: DeviceAddr) -> Option<MemoryAt> {
         let process = self.process.as_ref()?;
         let request = Request::MemoryAt { address: address.get() };
@@ -422,22 +416,6 @@ impl Platform for RemotePlatform {
             Some(Reply::Memory(memory)) => memory,
             _ => None,
         }
-    }
-
-    fn pages(&self, _registration: &Registration) -> u64 {
-        0
-    }
-
-    fn virtual_time(&self) -> Option<VirtualTime> {
-        None
-    }
-
-    fn describe(&self) -> Vec<String> {
-        Vec::new()
-    }
-
-    fn memory_mode(&self) -> MemoryMode {
-        MemoryMode::Protected
     }
 }
 

@@ -76,6 +76,7 @@ fn faults(text: &str) -> Result<Vec<PlannedFault>, String> {
                 call: call.ok_or_else(|| wrong("unknown call"))?,
                 nth: nth.parse().ok().filter(|nth| *nth > 0).ok_or_else(|| wrong("nth counts from 1"))?,
                 error: DrvError::from_name(error).ok_or_else(|| wrong("unknown error"))?,
+                lasting: false,
             })
         })
         .collect()

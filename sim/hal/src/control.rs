@@ -59,13 +59,8 @@ pub unsafe extern "C" fn hostviewPlanFault(call: *const c_char, nth: u32, error:
         let name = unsafe { text(call) }?;
         let call = CallKind::ALL.into_iter().find(|kind| kind.name() == name).ok_or(DrvError::InvalidValue)?;
         let error = DrvError::from_code(error).ok_or(DrvError::InvalidValue)?;
-        let fault = PlannedFault { call, nth, error };
         with_host(|host| {
-            if lasting == 0 {
-                host.plan_fault(fault);
-            } else {
-                host.plan_lasting_fault(fault);
-            }
+            host.plan_fault(PlannedFault { call, nth, error, lasting: lasting != 0 });
             Ok(())
         })
     })
