@@ -19,7 +19,7 @@ fn main() {
     let folder = tempfile::tempdir().expect("a folder");
     let library = folder.path().join("libexample.so");
     let built = Command::new("g++")
-        .args(["-std=c++17", "-O2", "-shared", "-fPIC", "-I"])
+        .args(["-std=c++17", "-O2", "-shared", "-fPIC", "-DONE_THREAD", "-I"])
         .arg(root.join("sdk/include"))
         .arg("-o")
         .arg(&library)

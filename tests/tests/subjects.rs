@@ -125,6 +125,36 @@ fn a_cache_that_opens_the_driver_itself_is_judged_as_by_the_table(#[case] faults
     }
 }
 
+/// The page for strangers does what it says: each command of it, in its order.
+#[test]
+fn the_page_leads_from_the_header_to_a_green_run() {
+    if !has_compiler("g++") {
+        return;
+    }
+    let page = std::fs::read_to_string(root().join("conformance/sdk/README.md")).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink(root().join("fixtures"), folder.path().join("fixtures")).unwrap();
+    let libraries = hostview_tests::c::library_folder();
+    let path = format!("{}:{}", hostview_tests::binary().parent().unwrap().display(), std::env::var("PATH").unwrap());
+    let (mut printed, mut ran) = (String::new(), 0);
+    for line in page.split("```sh\n").skip(1).flat_map(|block| block.split("```").next().unwrap().lines()) {
+        // What the tests have built already.
+        if line.starts_with("cargo ") || line.starts_with("export ") {
+            continue;
+        }
+        let line = line.replace("hostview sdk sdk", &format!("hostview sdk sdk --libraries {}", libraries.display()));
+        let output =
+            Command::new("sh").args(["-c", &line]).current_dir(folder.path()).env("PATH", &path).output().unwrap();
+        let broken = line.contains("check --subject ./libforgetful.so");
+        assert_eq!(output.status.code(), Some(i32::from(broken)), "{line}: {output:?}");
+        printed += &String::from_utf8_lossy(&output.stdout);
+        ran += 1;
+    }
+    assert_eq!(ran, 7);
+    let shown = page.split("```text\n").nth(1).unwrap().split("```").next().unwrap();
+    assert!(printed.contains(shown), "{printed}");
+}
+
 /// Threads are stopped at the calls of the table, and a library's own lock is seen by who waits for it.
 #[test]
 fn a_cache_that_locks_too_little_is_caught_by_two_threads_and_one_that_locks_is_not() {

@@ -2,12 +2,14 @@
  *
  * A subject is a shared library that exports the functions below, with C linkage. It owns allocation: what must come
  * before what is half of what is judged. It makes every call of the driver through the platform table that it is given
- * (or opens the driver itself, and says so: HV_OWN_DRIVER), and reads and writes device memory through the views that registration gave it, by plain loads and stores.
+ * (or opens the driver itself, and says so: HV_OWN_DRIVER), and reads and writes device memory through the views that
+ * registration gave it, by plain loads and stores.
  *
  * Answers: HV_OK, HV_REFUSED where the cache itself refuses the call, or the platform's own error number (always over 0),
- * passed on as it came. Threading: calls come one at a time, from any thread, unless HV_THREAD_SAFE is set. Nothing that is passed in may be kept after
- * the call, but for the platform table, which lives as long as the subject. No pointer is null unless it says so. Device
- * addresses are numbers, never to be loaded from. Write nothing to standard output: it is not yours.
+ * passed on as it came. Threading: calls come one at a time, from any thread, unless HV_THREAD_SAFE is set. Nothing that
+ * is passed in may be kept after the call, but for the platform table, which lives as long as the subject. No pointer is
+ * null unless it says so. Device addresses are numbers, never to be loaded from. Write nothing to standard output: it is
+ * not yours.
  */
 #ifndef HOSTVIEW_SUBJECT_H
 #define HOSTVIEW_SUBJECT_H

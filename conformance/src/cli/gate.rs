@@ -89,6 +89,9 @@ pub(super) fn run(arguments: &GateArguments) -> Result<Exit, Wrong> {
     let allowed = law_ids(&arguments.allow_skip)?;
     let mut subjects = vec![subject::find(REFERENCE)?];
     for name in &arguments.subject {
+        if subjects.iter().any(|known| known.argument() == name) {
+            continue;
+        }
         if subject::is_path(name) {
             let limits = SubjectLimits { call: arguments.library.call_limit(), ..SubjectLimits::default() };
             let library = match Library::open(name, SubjectHome::here()?, limits) {
@@ -107,10 +110,7 @@ pub(super) fn run(arguments: &GateArguments) -> Result<Exit, Wrong> {
             subjects.push(SubjectChoice::Library(Arc::new(library)));
             continue;
         }
-        let found = subject::find(name)?;
-        if !subjects.iter().any(|known| known.name() == found.name()) {
-            subjects.push(found);
-        }
+        subjects.push(subject::find(name)?);
     }
     // A file, a profile or a sweep that is wrong costs no time on the device.
     is_for_a_file([&arguments.json, &arguments.write_profile].into_iter().flatten().map(PathBuf::as_path))?;

@@ -44,17 +44,12 @@ impl DropIn {
     ///
     /// It cannot be loaded, or is no drop-in of this version.
     pub fn load(path: &Path) -> Result<Self, String> {
-        let library = load_aside(path).map_err(|error| error.to_string())?;
+        const MEND: &str = "give the drop-in libascend_hal.so that was built with this hostview";
+        let library = load_aside(path).map_err(|error| format!("{error}; {MEND}"))?;
         macro_rules! symbol {
             ($name:literal) => {
                 // SAFETY: the function of this name has the type of `Control`'s member in every library that has it.
-                *unsafe { library.get($name) }.map_err(|_| {
-                    format!(
-                        "{}: has no {}; give the drop-in libascend_hal.so that was built with this hostview",
-                        path.display(),
-                        $name
-                    )
-                })?
+                *unsafe { library.get($name) }.map_err(|_| format!("{}: has no {}; {MEND}", path.display(), $name))?
             };
         }
         let control = Control {

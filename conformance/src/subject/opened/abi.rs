@@ -116,7 +116,8 @@ pub(super) fn open(path: &Path) -> Result<(Symbols, Said), String> {
     let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }.map_err(|error| {
         use std::error::Error as _;
         let text = error.source().map_or_else(|| error.to_string(), ToString::to_string);
-        format!("{shown}: cannot be loaded: {}", text.replace(&format!("{shown}: "), ""))
+        let text = text.replace(&format!("{shown}: "), "");
+        format!("{shown}: cannot be loaded: {text}; give a library that implements hostview_subject.h")
     })?;
     let library: &'static Library = Box::leak(Box::new(library));
     let symbols = Symbols::look_up(library).map_err(|missing| {
