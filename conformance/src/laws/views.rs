@@ -841,3 +841,6 @@ fn live_memory_is_served(evidence: &Evidence<'_>, _: &mut Bench<'_>) -> Option<V
         _ => HELD,
     }
 }
+
+#[cfg(test)]
+mod tests;
