@@ -400,6 +400,15 @@ fn v04_bytes_agree_and_are_shown_where_they_do_not() {
     written(vec![8; 16])
         .breaks("V04", "reads 07070707070707070707070707070707 where 08080808080808080808080808080808 was written");
     written(vec![8; 17]).breaks("V04", "where 08080808080808080808080808080808… was written");
+    // What was written at offset 12, where the read begins at 10.
+    let read = |third| {
+        Scene::about(Op::Read, Outcome::Bytes(vec![0, 0, third])).with(|scene| {
+            scene.address = A.wrapping_add(10);
+            scene.model.allocations[0].known.insert(12, 5);
+        })
+    };
+    read(5).holds("V04");
+    read(6).breaks("V04", "a reads 0x06 at offset 12; 0x05 was written there");
     let fault = hostview_sim::Fault { address: HostAddr::new(A.get()) };
     let faulted = |op| Scene::about(op, Outcome::Failed(SubjectError::Fault(fault)));
     faulted(Op::Read).breaks("V04", "an access to a at offset 0 meets SIGSEGV");
@@ -500,6 +509,8 @@ fn v09_finalize_is_the_end() {
     access(refusal()).holds("V09");
     access(refusal()).held(held(0, 0), held(1, 1)).breaks("V09", "is refused, and changes what is held");
     access(Outcome::Bytes(vec![0])).breaks("V09", "handed out after finalize");
+    access(Outcome::Bytes(vec![0])).with(|scene| scene.finalized = false).says_nothing("V09");
+    access(Outcome::Done).with(|scene| scene.step.op = Op::Free).says_nothing("V09");
     let mapped = [entry(A, SIZE, 6)];
     let scene = |outcome, calls: &[CallRecord]| Scene::new(Op::Finalize, outcome).calls(calls);
     scene(Outcome::Done, &[ok(UNREGISTER)]).holds("V09");
@@ -558,6 +569,8 @@ fn v12_and_v13_what_fails_changes_nothing() {
     let free = |outcome| Scene::new(Op::Free, outcome);
     free(refusal()).holds("V12");
     free(Outcome::Done).breaks("V12", "and no allocation begins there");
+    Scene::about(Op::Free, Outcome::Done).says_nothing("V12");
+    Scene::new(Op::Read, Outcome::Bytes(vec![0])).says_nothing("V12");
     free(refusal()).held(held(1, 9), held(0, 0)).breaks("V12", "changes what is held");
     free(refusal()).held(held(1, 9), held(1, 8)).breaks("V12", "changes what is held");
     free(refusal()).ledger(&[entry(A, SIZE, 6)], &[]).breaks("V12", "changes what is held");
@@ -674,6 +687,12 @@ fn v18_a_view_in_use_shows_its_allocation() {
     scene(true, A).holds("V18");
     scene(false, A).breaks("V18", "a view of a that is in use cannot be read");
     scene(true, A.wrapping_add(8)).breaks("V18", "shows 0x00; a device copy reads 0x07");
+    // The last byte alone is another one.
+    let last = |scene: &mut Scene| {
+        let platform = scene.recorder.platform();
+        platform.copy_in(A.wrapping_add(7), &[9, 7]).unwrap();
+    };
+    scene(true, A.wrapping_add(8)).with(last).breaks("V18", "shows 0x00; a device copy reads 0x09");
     scene(false, A).with(|scene| scene.model.allocations[0].views[0].in_use = false).says_nothing("V18");
     // A held view that the platform refused is checked by that.
     let refused = |op, hold| {
