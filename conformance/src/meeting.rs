@@ -249,8 +249,12 @@ impl Host<'_> {
             if matches!(self.threads[on], Thread::NotStarted) {
                 self.answers[1] = begin();
                 self.threads[1] = Thread::Runs;
-            } else if !self.resume(on) {
-                break Met::Never("each of two threads waits for the other".to_owned());
+                continue;
+            }
+            match self.resume(on) {
+                Ok(true) => {}
+                Ok(false) => break Met::Never("each of two threads waits for the other".to_owned()),
+                Err(why) => break Met::Never(format!("{}{why}", name(on))),
             }
         };
         // Whoever still asks is told that nobody is there.
@@ -270,7 +274,9 @@ impl Host<'_> {
                     heard => return heard,
                 }
             }
-            self.resume(still);
+            if let Err(why) = self.resume(still) {
+                return Ok(News::Ends(still, Outcome::NeverReturned(why)));
+            }
         }
         self.news.recv().map_err(|_| RecvTimeoutError::Disconnected)
     }
@@ -343,13 +349,13 @@ impl Host<'_> {
         }
     }
 
-    /// Lets a thread go on. False where nothing ever will.
-    fn resume(&mut self, who: usize) -> bool {
+    /// Lets a thread go on. False where nothing ever will; why it is left, where its call is one too many.
+    fn resume(&mut self, who: usize) -> Result<bool, String> {
         match std::mem::replace(&mut self.threads[who], Thread::Runs) {
-            Thread::Before(wish) => match self.call(wish) {
-                Ok(answer) => self.answer(who, answer),
-                Err(_) => return false,
-            },
+            Thread::Before(wish) => {
+                let answer = self.call(wish)?;
+                self.answer(who, answer);
+            }
             Thread::After(answer) => self.answer(who, answer),
             Thread::Waits if self.lock.is_none() => {
                 self.lock = Some(who);
@@ -357,16 +363,16 @@ impl Host<'_> {
             }
             waits @ Thread::Waits => {
                 self.threads[who] = waits;
-                return false;
+                return Ok(false);
             }
             // It is on its way already, and will be heard of.
             Thread::Runs | Thread::NotStarted => {}
             ended @ Thread::Ended(_) => {
                 self.threads[who] = ended;
-                return false;
+                return Ok(false);
             }
         }
-        true
+        Ok(true)
     }
 }
 
