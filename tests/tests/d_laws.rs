@@ -127,6 +127,16 @@ fn a_ragged_size_never_is_whole_pages() {
     "[driver]\nfree_while_registered = \"busy\"",
     false
 )]
+// v3 on a host with larger pages grants ordinary ones where they happen to lie right.
+#[case::v3_by_chance(
+    "D01",
+    PageKind::Ordinary,
+    "[host]\npage_size = 0x1_0000\n[driver]\ngeneration = \"v3\"\n[capabilities]\nbar_mem = true",
+    false
+)]
+#[case::two_devices("D23", PageKind::Ordinary, "[device]\ncount = 2", true)]
+#[case::one_device("D23", PageKind::Ordinary, "[device]\ncount = 1", false)]
+#[case::three_devices("D23", PageKind::Ordinary, "[device]\ncount = 3", true)]
 fn a_law_applies_up_to_the_edge(
     #[case] id: &str,
     #[case] kind: PageKind,
@@ -154,6 +164,21 @@ fn the_part_of_d07_with_a_large_block_is_left_out_where_there_is_no_room(
     let steps = steps(trial).unwrap();
     assert_eq!(steps.len(), count);
     assert_eq!(discord("a2a3", otherwise, steps), None);
+}
+
+/// What v2 writes about a refusal is asked for, by the kind of page; v3 has no such words.
+#[rstest]
+#[case("D08", "a2a3-64k", PageKind::Ordinary, Some("Not support pcie bar remote map."))]
+#[case("D09", "a2a3-vm", PageKind::Huge, Some("Not support pcie bar huge remote map."))]
+fn a_refusal_is_asked_for_with_its_words(
+    #[case] id: &str,
+    #[case] name: &str,
+    #[case] kind: PageKind,
+    #[case] words: Option<&str>,
+) {
+    let steps = steps((law(id).trial)(&Profile::shipped(name).unwrap(), &Draw::shown(kind))).unwrap();
+    let asked = steps.iter().find(|step| step.op == Op::Register).unwrap();
+    assert_eq!(asked.expect.0.log.as_deref(), words);
 }
 
 /// v3 refuses a range past the end of an allocation: one that is longer than it by a page.
