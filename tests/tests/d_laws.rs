@@ -170,6 +170,7 @@ fn the_part_of_d07_with_a_large_block_is_left_out_where_there_is_no_room(
 #[rstest]
 #[case("D08", "a2a3-64k", PageKind::Ordinary, Some("Not support pcie bar remote map."))]
 #[case("D09", "a2a3-vm", PageKind::Huge, Some("Not support pcie bar huge remote map."))]
+#[case("D08", "a5", PageKind::Ordinary, None)]
 fn a_refusal_is_asked_for_with_its_words(
     #[case] id: &str,
     #[case] name: &str,
