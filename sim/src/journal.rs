@@ -227,6 +227,8 @@ mod tests {
     fn a_lasting_fault_strikes_from_its_nth_call_until_it_is_over() {
         let mut plan = FaultPlan::default();
         plan.add(PlannedFault { call: CallKind::Free, nth: 2, error: DrvError::Busy, lasting: true });
+        assert!(!plan.is_empty());
+        assert_eq!(plan.iter().map(|fault| fault.nth).collect::<Vec<_>>(), [2]);
         let struck: Vec<_> = (0..4).map(|_| plan.strike(CallKind::Free)).collect();
         assert_eq!(struck, [None, Some(DrvError::Busy), Some(DrvError::Busy), Some(DrvError::Busy)]);
         plan.add(PlannedFault { call: CallKind::Register, nth: 1, error: DrvError::Busy, lasting: false });
