@@ -25,6 +25,12 @@ fn cpp(folder: &Path, name: &str, macros: &[&str]) -> PathBuf {
     library(folder, name, "fixtures/subjects/hash_map_cache.cpp", "g++", &macros)
 }
 
+/// The example in C, with its budget.
+fn c(folder: &Path, name: &str, macros: &[&str]) -> PathBuf {
+    let macros: Vec<&str> = ["-std=c11", "-pedantic"].into_iter().chain(macros.iter().copied()).collect();
+    library(folder, name, "fixtures/subjects/budget_cache.c", "cc", &macros)
+}
+
 /// Processes that have a subject from this folder.
 fn serving(folder: &Path) -> usize {
     let ours = |id: &str| {
@@ -46,6 +52,47 @@ fn the_cpp_example_keeps_every_law_on_every_profile() {
     let run = hostview_in(folder.path(), &["check", "--subject", "./libsound.so", "--cases", "64"]);
     assert_eq!(run.code, Some(0), "{}{}", run.out, run.err);
     assert!(run.out.starts_with("Subject hash_map_cache 1.0, ./libsound.so\n"), "{}", run.out);
+    assert_eq!(serving(folder.path()), 0);
+}
+
+/// The other example says all that a subject may say of itself, so that no V-law is left out.
+#[test]
+fn the_c_example_keeps_every_law_with_two_threads_and_a_budget() {
+    if !has_compiler("cc") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    c(folder.path(), "sound", &[]);
+    let run = hostview_in(folder.path(), &["check", "--subject", "./libsound.so", "--cases", "64"]);
+    assert_eq!(run.code, Some(0), "{}{}", run.out, run.err);
+    assert!(run.out.starts_with("Subject budget_cache 1.0, ./libsound.so\n"), "{}", run.out);
+    let row = run.out.lines().find(|line| line.starts_with(" a2a3 ") && line.contains("budget_cache"));
+    assert!(row.is_some_and(|row| row.contains(" ...................  ")), "{}", run.out);
+    assert_eq!(serving(folder.path()), 0);
+}
+
+#[rstest]
+#[case("EVICTS_WHAT_IS_IN_USE", &["V16", "V18"])]
+#[case("BUDGET_OFF_BY_ONE", &["V16"])]
+#[case("KEEPS_THE_VIEW", &["V04", "V17"])]
+fn a_fault_of_the_c_example_is_caught_and_fails_again(#[case] fault: &str, #[case] laws: &[&str]) {
+    if !has_compiler("cc") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    c(folder.path(), "faulty", &[&format!("-D{fault}")]);
+    let arguments = ["check", "--subject", "./libfaulty.so", "--profile", "a2a3", "--json", "report.json"];
+    let run = hostview_in(folder.path(), &arguments);
+    assert_eq!(run.code, Some(1), "{}{}", run.out, run.err);
+    let failures = failures(&folder.path().join("report.json"));
+    let broken: Vec<&str> = failures.iter().map(|(_, law, _)| &**law).collect();
+    for law in laws {
+        assert!(broken.contains(law), "{law}: {broken:?}");
+        let case = format!("hostview-failures/budget_cache-a2a3-{law}.toml");
+        let replay = hostview_in(folder.path(), &["replay", &case]);
+        assert_eq!(replay.code, Some(1), "{}{}", replay.out, replay.err);
+        assert!(replay.out.contains(" to hold\n"), "{}", replay.out);
+    }
     assert_eq!(serving(folder.path()), 0);
 }
 
@@ -153,6 +200,69 @@ fn the_page_leads_from_the_header_to_a_green_run() {
     assert_eq!(ran, 7);
     let shown = page.split("```text\n").nth(1).unwrap().split("```").next().unwrap();
     assert!(printed.contains(shown), "{printed}");
+}
+
+/// The reference cache through its C face stands as it does within: the same on every profile, and two threads besides, since it
+/// has a lock there.
+#[test]
+fn the_reference_cache_stands_through_its_c_face_as_it_does_within() {
+    let folder = tempfile::tempdir().unwrap();
+    let library = hostview_tests::c::library_folder().join("libhostview_cache_c.so");
+    let judged = |subject: &str| {
+        let arguments = ["check", "--subject", subject, "--cases", "64", "--json", "report.json"];
+        let run = hostview_in(folder.path(), &arguments);
+        assert_eq!(run.code, Some(0), "{}{}", run.out, run.err);
+        let report = std::fs::read_to_string(folder.path().join("report.json")).unwrap();
+        let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+        let mut standing = std::collections::BTreeMap::new();
+        for row in report["rows"].as_array().unwrap().iter().filter(|row| !row["subject"].is_null()) {
+            for law in row["laws"].as_array().unwrap() {
+                standing.insert((row["profile"].to_string(), law["id"].to_string()), law["result"].to_string());
+            }
+        }
+        standing
+    };
+    let (mut within, through) = (judged("cache"), judged(library.to_str().unwrap()));
+    assert!(within.len() >= 7 * 19, "{within:?}");
+    for ((_, law), result) in &mut within {
+        if law == "\"V15\"" {
+            assert_eq!(result, "\"not_applicable\"");
+            "\"passed\"".clone_into(result);
+        }
+    }
+    assert_eq!(through, within);
+}
+
+/// A C++ program has it do its mapping, on a device that maps ordinary pages and on one that does not.
+#[rstest]
+#[case("a2a3", "1 mapped, 1280 bytes", "a view\nthrough the view tail")]
+#[case("a2a3-64k", "0 mapped, 0 bytes", "device copies")]
+fn a_cpp_program_maps_by_the_reference_cache(#[case] profile: &str, #[case] held: &str, #[case] acquired: &str) {
+    if !has_compiler("g++") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let libraries = hostview_tests::c::library_folder();
+    let program = folder.path().join("cache_client");
+    let [headers, driver] =
+        [HEADERS, "fixtures/subjects"].map(|include| format!("-I{}", root().join(include).display()));
+    let search = format!("-L{}", libraries.display());
+    let arguments = ["-std=c++17", &headers, &driver, &search, "-lhostview_cache_c", "-ldl"];
+    compile("g++", "fixtures/harness/cache_client.cpp", &program, &arguments);
+    let run = Command::new(program)
+        .env("LD_LIBRARY_PATH", libraries)
+        .env("HOSTVIEW_PROFILE", profile)
+        .env_remove("HOSTVIEW_FAULTS")
+        .output()
+        .unwrap();
+    assert!(run.status.success(), "{run:?}");
+    let said = format!(
+        "hostview-cache, features 0xd\nmade of no table, another version, half a table: 0 0 0\nalloc 0\n\
+         allocated: 0 mapped, 0 bytes\nwrite 0\nwritten: {held}\ndevice copy 0, reads tail\nacquire 0, {acquired}\n\
+         read past the end -1, of nothing -1, without end -1\nfree 0, again -1\nfreed: 0 mapped, 0 bytes\n\
+         finalize 0, alloc -1\n"
+    );
+    assert_eq!(String::from_utf8_lossy(&run.stdout), said);
 }
 
 /// Threads are stopped at the calls of the table, and a library's own lock is seen by who waits for it.

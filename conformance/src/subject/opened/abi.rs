@@ -10,6 +10,7 @@ use std::ptr::{NonNull, null, null_mut};
 use std::sync::Arc;
 
 use hostview_cache::Held;
+use hostview_cache::abi::{Info, OK, PlatformTable as Table, REFUSED, VERSION, features};
 use hostview_sim::{DeviceAddr, HostAddr, PagePolicy};
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use serde::{Deserialize, Serialize};
@@ -20,50 +21,17 @@ use crate::code::ErrorCode;
 use crate::recorder::PlatformTable;
 use crate::subject::{Acquired, Subject, SubjectError, SubjectInfo};
 
-const VERSION: u32 = 1;
-const OK: i32 = 0;
-const REFUSED: i32 = -1;
-const THREAD_SAFE: u64 = 1;
-const BUDGET: u64 = 1 << 1;
-const FINALIZE_REENTRANT: u64 = 1 << 2;
-const REPORTS_HELD: u64 = 1 << 3;
-const OWN_DRIVER: u64 = 1 << 4;
-
-#[repr(C)]
-#[derive(Debug)]
-struct Info {
-    version: u32,
-    size: u32,
-    features: u64,
-    budget: u64,
-    name: *const c_char,
-    build: *const c_char,
-}
-
-#[repr(C)]
-struct Table {
-    version: u32,
-    size: u32,
-    context: *mut c_void,
-    alloc: unsafe extern "C" fn(*mut c_void, u32, u64, u32, *mut u64) -> i32,
-    free: unsafe extern "C" fn(*mut c_void, u64) -> i32,
-    register: unsafe extern "C" fn(*mut c_void, u32, u64, u64, *mut *mut c_void) -> i32,
-    unregister: unsafe extern "C" fn(*mut c_void, u32, u64) -> i32,
-    copy_in: unsafe extern "C" fn(*mut c_void, u32, u64, *const c_void, u64) -> i32,
-    copy_out: unsafe extern "C" fn(*mut c_void, u32, *mut c_void, u64, u64) -> i32,
-}
-
 /// The table is the same for every subject: which platform is meant, the thread knows.
 static TABLE: Shared = Shared(Table {
     version: VERSION,
     size: size_of::<Table>() as u32,
     context: null_mut(),
-    alloc,
-    free,
-    register,
-    unregister,
-    copy_in,
-    copy_out,
+    alloc: Some(alloc),
+    free: Some(free),
+    register_view: Some(register),
+    unregister_view: Some(unregister),
+    copy_in: Some(copy_in),
+    copy_out: Some(copy_out),
 });
 
 struct Shared(Table);
@@ -152,13 +120,13 @@ pub(super) fn open(path: &Path) -> Result<(Symbols, Said), String> {
     let said = Said {
         name,
         build: text(info.build).map(std::borrow::Cow::into_owned),
-        own_driver: info.features & OWN_DRIVER != 0,
+        own_driver: info.features & features::OWN_DRIVER != 0,
         info: SubjectInfo {
             // What it calls is seen only after it has come back, so that it cannot be made to stand still before a call.
-            thread_safe: info.features & THREAD_SAFE != 0 && info.features & OWN_DRIVER == 0,
-            budget: (info.features & BUDGET != 0).then_some(info.budget),
-            finalize_reentrant: info.features & FINALIZE_REENTRANT != 0,
-            reports_held: info.features & REPORTS_HELD != 0,
+            thread_safe: info.features & features::THREAD_SAFE != 0 && info.features & features::OWN_DRIVER == 0,
+            budget: (info.features & features::BUDGET != 0).then_some(info.budget),
+            finalize_reentrant: info.features & features::FINALIZE_REENTRANT != 0,
+            reports_held: info.features & features::REPORTS_HELD != 0,
         },
     };
     Ok((symbols, said))
@@ -190,8 +158,8 @@ pub fn layout() -> Vec<(&'static str, usize)> {
         ("hv_platform.context", offset_of!(Table, context)),
         ("hv_platform.alloc", offset_of!(Table, alloc)),
         ("hv_platform.free", offset_of!(Table, free)),
-        ("hv_platform.register_view", offset_of!(Table, register)),
-        ("hv_platform.unregister_view", offset_of!(Table, unregister)),
+        ("hv_platform.register_view", offset_of!(Table, register_view)),
+        ("hv_platform.unregister_view", offset_of!(Table, unregister_view)),
         ("hv_platform.copy_in", offset_of!(Table, copy_in)),
         ("hv_platform.copy_out", offset_of!(Table, copy_out)),
     ]

@@ -34,6 +34,7 @@
 //! # Ok::<(), hostview_cache::CacheError<u32>>(())
 //! ```
 
+pub mod abi;
 mod cache;
 mod table;
 
