@@ -191,6 +191,18 @@ fn a_d_law_catches_a_fault_that_no_other_does(#[case] law: &str, #[case] name: &
     assert!(verdicts[0].caught.as_ref().is_some_and(|caught| caught.law.0 == law), "{:?}", verdicts[0].caught);
 }
 
+/// The time is the wall clock's, and no part of the report.
+#[test]
+fn how_long_each_took_is_told_beside_the_report() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = hostview_in(folder.path(), &["mutants", "-v", "leaky", "rounds-down"]);
+    for name in ["leaky", "rounds-down"] {
+        let line = |line: &str| line.split_whitespace().skip(1).eq(["s", name]);
+        assert!(run.err.lines().any(line), "{}", run.err);
+    }
+    assert!(!run.out.contains("wall clock"), "{}", run.out);
+}
+
 #[test]
 fn the_same_seed_gives_the_same_table_and_the_same_json_however_many_work_at_it() {
     let folder = tempfile::tempdir().unwrap();

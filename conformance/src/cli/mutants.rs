@@ -57,7 +57,7 @@ pub(super) struct MutantsArguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     jobs: Option<u32>,
 
-    /// Tells of each mutant what is wrong, and the sequence that shows it
+    /// Tells of each mutant what is wrong, and the sequence that shows it; on standard error, how long each took
     #[arg(long, short)]
     verbose: bool,
 
@@ -155,7 +155,7 @@ pub(super) fn run(arguments: &MutantsArguments) -> Result<Exit, Wrong> {
         say_line(&summary(judged, arguments));
     }
     // The wall clock is no part of the report.
-    eprintln!("{}", clock(&judged, begun.elapsed()));
+    eprint!("{}", clock(&judged, begun.elapsed(), arguments.verbose));
     if let Some(file) = &arguments.json {
         write(file, &format!("{:#}\n", as_json(&judged, arguments)))?;
     }
@@ -256,12 +256,15 @@ fn summary(judged: &Judged, arguments: &MutantsArguments) -> String {
     text
 }
 
-fn clock(judged: &[Judged], all: Duration) -> String {
-    let longest = judged.iter().flat_map(|judged| &judged.verdicts).max_by_key(|verdict| verdict.wall);
+fn clock(judged: &[Judged], all: Duration, each: bool) -> String {
+    let verdicts = || judged.iter().flat_map(|judged| &judged.verdicts);
+    let line = |verdict: &Verdict| format!("{:8.2} s  {}\n", verdict.wall.as_secs_f64(), verdict.name);
+    let each: String = verdicts().filter(|_| each).map(line).collect();
+    let longest = verdicts().max_by_key(|verdict| verdict.wall);
     let longest = longest.map_or_else(String::new, |verdict| {
         format!("; the longest, {}, {:.2} s", verdict.name, verdict.wall.as_secs_f64())
     });
-    format!("{:.1} s on the wall clock{longest}", all.as_secs_f64())
+    format!("{each}{:.1} s on the wall clock{longest}\n", all.as_secs_f64())
 }
 
 fn as_json(judged: &[Judged], arguments: &MutantsArguments) -> Value {
