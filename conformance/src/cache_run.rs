@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::case::{Op, Step, Via};
 use crate::driver_run::{NOWHERE, payload};
 use crate::expect::{Came, Context, Mismatch, judge};
+use crate::explain::Told;
 use crate::generate::name_of;
 use crate::laws::{
     EVERY_CALL_OF_A_SUBJECT_RETURNS, EVERY_CALL_RETURNS, LawId, Verdict, ViewLaw, view_laws, whose_bytes,
@@ -369,6 +370,16 @@ impl CacheRun {
         self.subject.held()
     }
 
+    /// From now on the rules are kept by which a simulated platform answers.
+    pub(crate) fn ask_why(&mut self) {
+        self.recorder.ask_why();
+    }
+
+    /// Takes what was told since the last time.
+    pub(crate) fn take_told(&mut self) -> Vec<Told> {
+        self.recorder.take_told()
+    }
+
     /// The platform.
     pub fn platform(&mut self) -> &mut dyn Platform {
         self.recorder.platform()
@@ -467,13 +478,13 @@ impl CacheRun {
         let Aim { address, bytes, ref written, .. } = *aim;
         match step.op {
             // What a device's own program does to its memory: past the subject.
-            Op::CopyIn => match recorder.platform().copy_in(address, written) {
+            Op::CopyIn => match recorder.heard(|platform| platform.copy_in(address, written)) {
                 Ok(()) => Outcome::Done,
                 Err(error) => Outcome::Failed(SubjectError::Platform(error)),
             },
             Op::CopyOut => {
                 let mut into = vec![0; usize::try_from(bytes).unwrap_or(0)];
-                match recorder.platform().copy_out(address, &mut into) {
+                match recorder.heard(|platform| platform.copy_out(address, &mut into)) {
                     Ok(()) => Outcome::Bytes(into),
                     Err(error) => Outcome::Failed(SubjectError::Platform(error)),
                 }

@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 
-use hostview_sim::{DeviceAddr, HostAddr, PlannedFault, RegisterCall, RegisterFlags};
+use hostview_sim::{Access, DeviceAddr, HostAddr, PlannedFault, RegisterCall, RegisterFlags};
 
 use crate::case::{By, Op, Step, bytes_of_hex};
 use crate::code::ErrorCode;
 use crate::expect::{Came, Context, Mismatch, judge};
+use crate::explain::Told;
 use crate::platform::{Loss, Platform};
 
 /// An address of the shared range that no allocation ever gets: 1 GiB below its end, 5 TiB behind the first heap.
@@ -26,6 +27,8 @@ pub struct DriverRun<'a> {
     platform: &'a mut dyn Platform,
     names: HashMap<String, Named>,
     logged: usize,
+    /// The access of the step that ran last, by its rule.
+    accessed: Option<Told>,
 }
 
 impl std::fmt::Debug for DriverRun<'_> {
@@ -55,7 +58,7 @@ impl<'a> DriverRun<'a> {
         names.insert("null".to_owned(), Named::default());
         names.insert("nowhere".to_owned(), Named { base: NOWHERE, bytes: 0, view: None });
         let logged = platform.log().len();
-        Self { platform, names, logged }
+        Self { platform, names, logged, accessed: None }
     }
 
     /// Why the platform answers no more.
@@ -98,6 +101,18 @@ impl<'a> DriverRun<'a> {
         mismatch
     }
 
+    /// How many calls a simulated platform has seen.
+    pub(crate) fn calls(&self) -> usize {
+        self.platform.simulated().map_or(0, |host| host.journal().len())
+    }
+
+    /// What a simulated platform did after its first calls, and by which rules.
+    pub(crate) fn told_since(&mut self, calls: usize) -> Vec<Told> {
+        let events = self.platform.simulated().map_or(&[][..], |host| &host.journal()[calls..]);
+        let told = events.iter().copied().map(Told::Called);
+        told.chain(self.accessed.take()).collect()
+    }
+
     /// Runs one step, whatever it is expected to come to: what came.
     pub fn perform(&mut self, step: &Step) -> Came {
         self.logged = self.platform.log().len();
@@ -133,6 +148,7 @@ impl<'a> DriverRun<'a> {
                 None => self.platform.unregister(device, step.device),
             }),
             Op::Read => {
+                self.accessed = Told::access(&*self.platform, host, bytes, Access::Read);
                 let mut into = vec![0; len(bytes)];
                 match self.platform.host_read(host, &mut into) {
                     Ok(()) => Came { bytes: Some(into), ..Came::default() },
@@ -140,6 +156,7 @@ impl<'a> DriverRun<'a> {
                 }
             }
             Op::Write => {
+                self.accessed = Told::access(&*self.platform, host, bytes, Access::Write);
                 let fault = self.platform.host_write(host, &payload(step, bytes)).err();
                 Came { fault, ..Came::default() }
             }

@@ -13,6 +13,7 @@ pub mod cost;
 pub mod devices;
 pub mod driver_run;
 pub mod expect;
+pub mod explain;
 pub mod gate;
 pub mod generate;
 pub mod laws;

@@ -170,6 +170,11 @@ pub trait Platform {
         None
     }
 
+    /// The simulated host behind it, where that is one of this process.
+    fn simulated(&self) -> Option<&SimHost> {
+        None
+    }
+
     /// The platform as one that a subject calls past the suite, where it does.
     fn observed(&mut self) -> Option<&mut dyn Observed> {
         None
@@ -287,5 +292,9 @@ impl Platform for SimPlatform {
 
     fn memory_mode(&self) -> MemoryMode {
         self.host.memory_mode().clone()
+    }
+
+    fn simulated(&self) -> Option<&SimHost> {
+        Some(&self.host)
     }
 }

@@ -8,12 +8,13 @@ use std::fmt;
 
 use hostview_cache::Held;
 use hostview_sim::{
-    Call, CallKind, DeviceAddr, Event, FaultPlan, HostAddr, Outcome as CallOutcome, PagePolicy, PlannedFault,
+    Access, Call, CallKind, DeviceAddr, Event, FaultPlan, HostAddr, Outcome as CallOutcome, PagePolicy, PlannedFault,
     RegisterCall, RegisterFlags,
 };
 
 use crate::case::Via;
 use crate::code::ErrorCode;
+use crate::explain::Told;
 use crate::platform::{Observed, Platform};
 use crate::subject::SubjectError;
 
@@ -257,6 +258,8 @@ pub struct Recorder {
     faults: FaultPlan,
     /// Whether the subject has its lock.
     locked: bool,
+    /// What the platform did and by which rules, for those who ask.
+    told: Option<Vec<Told>>,
 }
 
 impl fmt::Debug for Recorder {
@@ -276,7 +279,29 @@ impl Recorder {
             made: 0,
             faults: FaultPlan::default(),
             locked: false,
+            told: None,
         }
+    }
+
+    /// From now on the rules are kept by which a simulated platform answers.
+    pub(crate) fn ask_why(&mut self) {
+        self.told = Some(Vec::new());
+    }
+
+    /// Takes what was told since the last time.
+    pub(crate) fn take_told(&mut self) -> Vec<Told> {
+        self.told.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// The platform, for a call that is told.
+    pub(crate) fn heard<T>(&mut self, work: impl FnOnce(&mut dyn Platform) -> T) -> T {
+        let calls = |platform: &dyn Platform| platform.simulated().map_or(0, |host| host.journal().len());
+        let before = if self.told.is_some() { calls(&*self.platform) } else { 0 };
+        let result = work(&mut *self.platform);
+        if let (Some(told), Some(host)) = (&mut self.told, self.platform.simulated()) {
+            told.extend(host.journal()[before..].iter().copied().map(Told::Called));
+        }
+        result
     }
 
     /// The platform, for calls of the suite's own: not recorded, and never made to fail.
@@ -339,8 +364,13 @@ impl Recorder {
         self.end_the_endless();
         let injected = self.faults.strike(kind);
         let result = match injected {
-            Some(error) => Err(error.into()),
-            None => work(&mut *self.platform),
+            Some(error) => {
+                if let Some(told) = &mut self.told {
+                    told.push(Told::MadeToFail { call: kind, error });
+                }
+                Err(error.into())
+            }
+            None => self.heard(work),
         };
         self.calls.push(CallRecord { call, error: result.as_ref().err().copied(), injected: injected.is_some() });
         result.map_err(SubjectError::Platform)
@@ -379,8 +409,11 @@ impl Recorder {
         self.calls.push(CallRecord { call, error, injected: event.injected });
     }
 
-    fn record_access(&mut self, view: HostAddr, bytes: usize) {
+    fn record_access(&mut self, view: HostAddr, bytes: usize, access: Access) {
         self.end_the_endless();
+        if let Some(told) = &mut self.told {
+            told.extend(Told::access(&*self.platform, view, bytes as u64, access));
+        }
         let call = SubjectCall::Access { view, bytes: bytes as u64 };
         self.calls.push(CallRecord { call, error: None, injected: false });
     }
@@ -433,12 +466,12 @@ impl PlatformTable for Recorder {
     }
 
     fn store(&mut self, view: HostAddr, from: &[u8]) -> Result<(), SubjectError> {
-        self.record_access(view, from.len());
+        self.record_access(view, from.len(), Access::Write);
         self.platform.host_write(view, from).map_err(SubjectError::Fault)
     }
 
     fn load(&mut self, view: HostAddr, into: &mut [u8]) -> Result<(), SubjectError> {
-        self.record_access(view, into.len());
+        self.record_access(view, into.len(), Access::Read);
         self.platform.host_read(view, into).map_err(SubjectError::Fault)
     }
 

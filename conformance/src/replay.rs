@@ -12,6 +12,7 @@ use crate::cache_run::{CacheRun, Stepped};
 use crate::case::{self, Case, CaseError, Step, Through};
 use crate::driver_run::DriverRun;
 use crate::expect::Mismatch;
+use crate::explain::Explained;
 use crate::library::LibrarySite;
 use crate::platform::{Loss, Platform, SimPlatform};
 use crate::sequence::again;
@@ -230,6 +231,66 @@ impl Prepared {
         };
         // What was cut short is no verdict on the case.
         if site.stopped() { Err(Hindrance(Loss::Stopped.to_string())) } else { Ok(discord) }
+    }
+
+    /// Whether [`Prepared::explain`] can see the device.
+    #[must_use]
+    pub fn is_explained(&self) -> bool {
+        self.case.through == Through::Driver || !matches!(self.subject, SubjectChoice::Library(_))
+    }
+
+    /// Runs the case on a fresh simulated host of its profile to its end, whatever comes of a step: what the host did and why.
+    ///
+    /// # Errors
+    ///
+    /// Its subject runs in a process of its own, with a host that is not seen here.
+    pub fn explain(&self) -> Result<Vec<Explained>, Hindrance> {
+        let steps = &self.case.steps;
+        let mut explained = Vec::new();
+        let mut platform = self.platform();
+        if self.case.through == Through::Driver {
+            let mut run = DriverRun::new(&mut platform);
+            for (index, step) in steps.iter().enumerate() {
+                let calls = run.calls();
+                let mismatch = run.step(step);
+                let told = run.told_since(calls);
+                explained.push(Explained { steps: index..index + 1, told, mismatch, breaches: Vec::new() });
+            }
+            return Ok(explained);
+        }
+        let Some(subject) = self.subject.make() else {
+            let why = "its subject has a process of its own, whose device is not seen from here";
+            return Err(Hindrance(format!("{why}; explain the case with a built-in one, or read HOSTVIEW_JOURNAL")));
+        };
+        let run = CacheRun::new(Box::new(platform), subject);
+        let mut run = run.with_threads(again(Box::new(self.maker()), self.subject.clone()));
+        run.ask_why();
+        let mut index = 0;
+        while index < steps.len() {
+            let Stepped { breaches, mismatch, taken, over } = run.step(index, steps);
+            explained.push(Explained { steps: index..index + taken, told: run.take_told(), mismatch, breaches });
+            index += taken;
+            if over {
+                break;
+            }
+        }
+        Ok(explained)
+    }
+
+    /// The same case on another profile, its own changes of keys included.
+    ///
+    /// # Errors
+    ///
+    /// The changes do not go with that profile.
+    pub fn on(self, profile: &Profile) -> Result<Self, ProfileError> {
+        let profile = profile.overridden(&self.case.profile_override, "[profile_override]")?;
+        Ok(Self { profile, ..self })
+    }
+
+    /// The profile that it runs on.
+    #[must_use]
+    pub fn profile(&self) -> &Profile {
+        &self.profile
     }
 
     fn platform(&self) -> SimPlatform {

@@ -7,11 +7,11 @@
 use std::collections::BTreeMap;
 
 use crate::addr::{DeviceAddr, PageKind, PageSize};
-use crate::error::DrvError;
 use crate::idle::IdleRanges;
 use crate::kernel::{Kernel, KernelBlock};
 use crate::memory::Memory;
 use crate::profile::{KERNEL_BLOCK, OWN_HEAP_ABOVE, Profile, SHRINK_SLACK, SPLIT_MIN_BYTES, SPLIT_MIN_PERCENT};
+use crate::rules::{self, Rule};
 
 /// An allocation as the user has it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,13 +41,14 @@ struct Piece {
     block_size: u64,
 }
 
-/// Where a free ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Freed {
-    /// In the user-space cache: the kernel was not asked.
-    Cached,
-    /// With the kernel.
-    ToKernel,
+/// The address of an allocation and the rule that gave it, or the rule that refused it.
+type Allocated = Result<(DeviceAddr, &'static Rule), &'static Rule>;
+
+/// How a free ended: by which rule, and what came of it besides.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Freed {
+    pub(crate) rule: &'static Rule,
+    pub(crate) besides: Option<&'static Rule>,
 }
 
 #[derive(Debug)]
@@ -109,33 +110,27 @@ impl Heaps {
     /// Allocates `bytes` (over 0) of one page kind.
     ///
     /// Order: the cached pieces of all heaps, then unmapped room of all heaps, then a new heap.
-    pub(crate) fn allocate(
-        &mut self,
-        kernel: &mut Kernel,
-        device: u32,
-        kind: PageKind,
-        bytes: u64,
-    ) -> Result<DeviceAddr, DrvError> {
+    pub(crate) fn allocate(&mut self, kernel: &mut Kernel, device: u32, kind: PageKind, bytes: u64) -> Allocated {
         if bytes > OWN_HEAP_ABOVE {
             return self.allocate_own_heap(kernel, device, kind, bytes);
         }
-        let size = self.page(kind).round_up(bytes).ok_or(DrvError::OutOfMemory)?;
+        let size = self.page(kind).round_up(bytes).ok_or(&rules::ALLOC_NO_MEMORY)?;
         let list = self.list(device, kind).clone();
         if size <= self.threshold(kind) {
             let found = list.iter().find_map(|start| Some((*start, self.by_start[start].cached.best_fit(size)?)));
             if let Some((heap, (at, _))) = found {
-                return Ok(self.take_cached(heap, at, size, bytes));
+                return Ok((self.take_cached(heap, at, size, bytes), &rules::ALLOC_CACHED));
             }
         }
-        let block = KERNEL_BLOCK.round_up(size).ok_or(DrvError::OutOfMemory)?;
+        let block = KERNEL_BLOCK.round_up(size).ok_or(&rules::ALLOC_NO_MEMORY)?;
         let found = list.iter().find_map(|start| Some((*start, self.by_start[start].unmapped.best_fit(size)?)));
-        let (heap, (at, room)) = if let Some(found) = found {
-            found
+        let ((heap, room), rule) = if let Some(found) = found {
+            (found, &rules::ALLOC_BLOCK)
         } else {
-            let heap = self.new_heap(device, kind, self.heap_size.bytes(), false).ok_or(DrvError::OutOfMemory)?;
-            (heap, (heap, self.heap_size.bytes()))
+            let heap = self.new_heap(device, kind, self.heap_size.bytes(), false).ok_or(&rules::ALLOC_NO_ADDRESSES)?;
+            ((heap, (heap, self.heap_size.bytes())), &rules::ALLOC_NEW_HEAP)
         };
-        self.map_block(kernel, heap, (at, room), block, size, bytes)
+        Ok((self.map_block(kernel, heap, room, block, size, bytes)?, rule))
     }
 
     fn take_cached(&mut self, heap: u64, at: u64, size: u64, requested: u64) -> DeviceAddr {
@@ -159,7 +154,7 @@ impl Heaps {
         block: u64,
         size: u64,
         requested: u64,
-    ) -> Result<DeviceAddr, DrvError> {
+    ) -> Result<DeviceAddr, &'static Rule> {
         let threshold = self.threshold(self.by_start[&heap].kind);
         let heap = self.by_start.get_mut(&heap).expect("a heap of the list");
         heap.unmapped.remove(at);
@@ -167,7 +162,7 @@ impl Heaps {
             heap.unmapped.insert(at + block, room - block);
         }
         // Source: when the kernel refuses, the addresses are not put back: they stay unused while the heap lives.
-        kernel.map(heap.device, at, block, heap.kind)?;
+        kernel.map(heap.device, at, block, heap.kind).map_err(|_| &rules::ALLOC_NO_MEMORY)?;
         let rest = block - size;
         let split = rest >= SPLIT_MIN_BYTES && rest * 100 / block >= SPLIT_MIN_PERCENT && block <= threshold;
         let piece = Piece { size: if split { size } else { block }, requested, block: at, block_size: block };
@@ -178,27 +173,20 @@ impl Heaps {
         Ok(DeviceAddr::new(at))
     }
 
-    fn allocate_own_heap(
-        &mut self,
-        kernel: &mut Kernel,
-        device: u32,
-        kind: PageKind,
-        bytes: u64,
-    ) -> Result<DeviceAddr, DrvError> {
-        let size = self.page(kind).round_up(bytes).ok_or(DrvError::OutOfMemory)?;
-        let heap_size = self.heap_size.round_up(bytes).ok_or(DrvError::OutOfMemory)?;
-        // Source: the kernel refuses a heap larger than the device's memory rounded up to a power of two.
+    fn allocate_own_heap(&mut self, kernel: &mut Kernel, device: u32, kind: PageKind, bytes: u64) -> Allocated {
+        let size = self.page(kind).round_up(bytes).ok_or(&rules::ALLOC_HEAP_TOO_LARGE)?;
+        let heap_size = self.heap_size.round_up(bytes).ok_or(&rules::ALLOC_HEAP_TOO_LARGE)?;
         if heap_size > kernel.memory().checked_next_power_of_two().unwrap_or(u64::MAX) {
-            return Err(DrvError::OutOfMemory);
+            return Err(&rules::ALLOC_HEAP_TOO_LARGE);
         }
-        let start = self.new_heap(device, kind, heap_size, true).ok_or(DrvError::OutOfMemory)?;
-        if let Err(error) = kernel.map(device, start, size, kind) {
+        let start = self.new_heap(device, kind, heap_size, true).ok_or(&rules::ALLOC_NO_ADDRESSES)?;
+        if kernel.map(device, start, size, kind).is_err() {
             self.drop_heap(start);
-            return Err(error);
+            return Err(&rules::ALLOC_NO_MEMORY);
         }
         let heap = self.by_start.get_mut(&start).expect("made above");
         heap.live.insert(start, Piece { size, requested: bytes, block: start, block_size: size });
-        Ok(DeviceAddr::new(start))
+        Ok((DeviceAddr::new(start), &rules::ALLOC_OWN_HEAP))
     }
 
     fn new_heap(&mut self, device: u32, kind: PageKind, size: u64, own: bool) -> Option<u64> {
@@ -233,42 +221,47 @@ impl Heaps {
         heap
     }
 
-    /// Frees what begins exactly at `at`. Source: an interior, unknown or freed address is no block start.
-    pub(crate) fn free(&mut self, kernel: &mut Kernel, memory: &mut Memory, at: DeviceAddr) -> Result<Freed, DrvError> {
-        let start = self.heap_at(at).ok_or(DrvError::InvalidValue)?;
+    /// Frees what begins exactly at `at`.
+    pub(crate) fn free(
+        &mut self,
+        kernel: &mut Kernel,
+        memory: &mut Memory,
+        at: DeviceAddr,
+    ) -> Result<Freed, &'static Rule> {
+        let start = self.heap_at(at).ok_or(&rules::FREE_UNKNOWN)?;
         let heap = &self.by_start[&start];
-        let piece = *heap.live.get(&at.get()).ok_or(DrvError::InvalidValue)?;
+        let piece = *heap.live.get(&at.get()).ok_or(&rules::FREE_UNKNOWN)?;
         if heap.own {
-            let block = kernel.unmap(piece.block).map_err(|_| DrvError::IocrlFail)?;
+            let block = kernel.unmap(piece.block).map_err(|_| &rules::FREE_OWN_HEAP_HELD)?;
             give_back(memory, &block);
             self.drop_heap(start);
-            return Ok(Freed::ToKernel);
+            return Ok(Freed { rule: &rules::FREE_OWN_HEAP, besides: None });
         }
         let (device, kind, threshold) = (heap.device, heap.kind, self.threshold(heap.kind));
         let heap = self.by_start.get_mut(&start).expect("found above");
-        let freed = if piece.size == piece.block_size && piece.size > threshold {
-            let block = kernel.unmap(piece.block)?;
+        let (rule, shrank) = if piece.size == piece.block_size && piece.size > threshold {
+            let block = kernel.unmap(piece.block).map_err(|_| &rules::FREE_BLOCK_HELD)?;
             give_back(memory, &block);
             heap.take_live(at.get(), threshold);
             heap.unmapped.insert_merged(piece.block, piece.block_size);
-            Freed::ToKernel
+            (&rules::FREE_BLOCK, false)
         } else {
             heap.take_live(at.get(), threshold);
-            if heap.cache(at.get(), piece) {
-                heap.shrink(kernel, memory, threshold, self.adaptive);
-            }
-            Freed::Cached
+            let whole = heap.cache(at.get(), piece);
+            (&rules::FREE_CACHED, whole && heap.shrink(kernel, memory, threshold, self.adaptive))
         };
-        self.drop_idle_heaps(kernel, memory, device, kind);
-        Ok(freed)
+        let dropped = self.drop_idle_heaps(kernel, memory, device, kind);
+        let besides = if dropped { Some(&rules::HEAP_GOES) } else { shrank.then_some(&rules::CACHE_SHRINKS) };
+        Ok(Freed { rule, besides })
     }
 
-    /// Once a list holds more than one heap, those without a live allocation go, registered pages and all.
-    fn drop_idle_heaps(&mut self, kernel: &mut Kernel, memory: &mut Memory, device: u32, kind: PageKind) {
+    /// Once a list holds more than one heap, those without a live allocation go, registered pages and all: whether one went.
+    fn drop_idle_heaps(&mut self, kernel: &mut Kernel, memory: &mut Memory, device: u32, kind: PageKind) -> bool {
         let list = self.list(device, kind).clone();
         if list.len() <= 1 {
-            return;
+            return false;
         }
+        let mut dropped = false;
         for start in list {
             let heap = &self.by_start[&start];
             if heap.own || !heap.live.is_empty() {
@@ -278,7 +271,9 @@ impl Heaps {
             for block in heap.blocks() {
                 give_back(memory, &kernel.unmap_by_force(block));
             }
+            dropped = true;
         }
+        dropped
     }
 
     /// All heaps of a device go: what closing it does.
@@ -395,23 +390,23 @@ impl Heap {
     }
 
     /// Gives whole idle blocks back to the kernel once the cache is well over its threshold: smallest first, down to the
-    /// threshold. A block that the kernel refuses goes back into the cache and ends it.
+    /// threshold. A block that the kernel refuses goes back into the cache and ends it. Whether it was over.
     ///
     /// v2's threshold follows the heap's use: half of what is live and what was at most, but at most twice what is live, and
     /// never under the fixed one. (The peak also decays by wall time on a device; here time stands still.)
-    fn shrink(&mut self, kernel: &mut Kernel, memory: &mut Memory, fixed: u64, adaptive: bool) {
+    fn shrink(&mut self, kernel: &mut Kernel, memory: &mut Memory, fixed: u64, adaptive: bool) -> bool {
         let middle = u64::midpoint(self.cacheable_peak, self.cacheable);
         let twice_live = self.cacheable * 2;
         let threshold = if adaptive && middle > fixed && twice_live > fixed { middle.min(twice_live) } else { fixed };
         // Source: it also asks whether the freed block or the cache is over the threshold, which is so by then.
         if self.cached.total() < (threshold * 2).min(threshold + SHRINK_SLACK) {
-            return;
+            return false;
         }
         let whole: Vec<(u64, u64)> =
             self.cached.smallest_oldest_first().filter(|(at, size)| self.idle[at].block_size == *size).collect();
         for (at, size) in whole {
             if self.cached.total() - size <= threshold {
-                return;
+                break;
             }
             let piece = self.take_idle(at).expect("listed above");
             match kernel.unmap(at) {
@@ -419,9 +414,13 @@ impl Heap {
                     give_back(memory, &block);
                     self.unmapped.insert_merged(at, size);
                 }
-                Err(_) => return self.put_idle(at, piece),
+                Err(_) => {
+                    self.put_idle(at, piece);
+                    break;
+                }
             }
         }
+        true
     }
 
     fn blocks(&self) -> Vec<u64> {

@@ -11,6 +11,7 @@ use crate::journal::{Call, CallKind, Event, FaultPlan, Outcome, PlannedFault};
 use crate::kernel::Kernel;
 use crate::memory::{Access, Fault, Memory, MemoryMode};
 use crate::profile::{Capabilities, FreeWhileRegistered, Generation, Profile};
+use crate::rules::{self, Rule, RuleId};
 use crate::sys;
 
 /// `FEATURE_SVM_MEM_REGISTER_QUERY_AND_GET_ATTR`: asking for it on v2 turns the register records on.
@@ -90,6 +91,9 @@ pub struct SimHost {
     /// v3 keeps the registrations of an allocation as a list of segments: start to length.
     pub(crate) segments: BTreeMap<u64, u64>,
     faults: FaultPlan,
+    /// The rules of the call that is being made.
+    rule: Option<RuleId>,
+    besides: Option<RuleId>,
     journal: Vec<Event>,
     log: Vec<String>,
     started: bool,
@@ -144,6 +148,8 @@ impl SimHost {
             records: Records::default(),
             segments: BTreeMap::new(),
             faults: FaultPlan::default(),
+            rule: None,
+            besides: None,
             journal: Vec::new(),
             log: Vec::new(),
             started: false,
@@ -171,24 +177,29 @@ impl SimHost {
         let call = Call::Alloc { device, bytes, kind };
         self.call(call, Outcome::Allocated, |host| {
             if device >= AGENT_LIMIT {
-                return Err(DrvError::InvalidDevice);
+                return Err(host.refusal(&rules::ALLOC_DEVICE));
             }
             if device >= host.profile.device.count {
-                return Err(DrvError::NoDevice);
+                return Err(host.refusal(&rules::ALLOC_NO_DEVICE));
             }
             if bytes == 0 {
-                return Err(DrvError::InvalidValue);
+                return Err(host.refusal(&rules::ALLOC_NOTHING));
             }
             host.started = true;
-            let result = host.heaps.allocate(&mut host.kernel, device, kind, bytes);
-            if result.is_err() {
-                host.log_line(format!(
-                    "Can not alloc memory. (devid={device}; size={bytes}; used={}; total={})",
-                    host.kernel.used(device),
-                    host.kernel.memory()
-                ));
+            match host.heaps.allocate(&mut host.kernel, device, kind, bytes) {
+                Ok((base, rule)) => {
+                    host.decided_by(rule);
+                    Ok(base)
+                }
+                Err(rule) => {
+                    host.log_line(format!(
+                        "Can not alloc memory. (devid={device}; size={bytes}; used={}; total={})",
+                        host.kernel.used(device),
+                        host.kernel.memory()
+                    ));
+                    Err(host.refusal(rule))
+                }
             }
-            result
         })
     }
 
@@ -206,7 +217,7 @@ impl SimHost {
     fn free_block(&mut self, address: DeviceAddr) -> Result<(), DrvError> {
         if !self.started {
             self.log_line(format!("Please call device_open and alloc_mem api first. (alloc_mem={address})"));
-            return Err(DrvError::InvalidHandle);
+            return Err(self.refusal(&rules::FREE_UNINIT));
         }
         let allocation = self.heaps.allocation_at(address).filter(|allocation| allocation.base == address);
         if self.profile.driver.free_while_registered == FreeWhileRegistered::Busy
@@ -214,18 +225,26 @@ impl SimHost {
             && self.is_registered(&allocation)
         {
             self.log_line(format!("Handle priv_ops.pre_release failed. (va={address})"));
-            return Err(DrvError::Busy);
+            return Err(self.refusal(&rules::FREE_REGISTERED_V3));
         }
-        self.heaps.free(&mut self.kernel, &mut self.memory, address).map(|_| ()).inspect_err(|error| {
-            let line = match error {
-                DrvError::InvalidValue if allocation.is_none() && self.heaps.heap_end(address).is_none() => {
-                    format!("Address is not allocated. please check ptr. (va={address})")
-                }
-                DrvError::InvalidValue => format!("Virtual address is not alloced, please check. (va={address})"),
-                _ => format!("Set free error. (va={address}; ref_count=2)"),
-            };
-            self.log_line(line);
-        })
+        match self.heaps.free(&mut self.kernel, &mut self.memory, address) {
+            Ok(freed) => {
+                self.decided_by(freed.rule);
+                self.besides = freed.besides.map(|rule| rule.id);
+                Ok(())
+            }
+            Err(rule) => {
+                let error = self.refusal(rule);
+                self.log_line(match error {
+                    DrvError::InvalidValue if self.heaps.heap_end(address).is_none() => {
+                        format!("Address is not allocated. please check ptr. (va={address})")
+                    }
+                    DrvError::InvalidValue => format!("Virtual address is not alloced, please check. (va={address})"),
+                    _ => format!("Set free error. (va={address}; ref_count=2)"),
+                });
+                Err(error)
+            }
+        }
     }
 
     fn is_registered(&self, allocation: &Allocation) -> bool {
@@ -336,6 +355,7 @@ impl SimHost {
                 host.check_copy(address, from.len() as u64)?;
                 host.clock.copy(from.len() as u64);
                 host.memory.device_write(address, from);
+                host.decided_by(&rules::COPY_DONE);
                 Ok(())
             },
         )
@@ -355,6 +375,7 @@ impl SimHost {
                 host.check_copy(address, into.len() as u64)?;
                 host.clock.copy(into.len() as u64);
                 host.memory.device_read(address, into);
+                host.decided_by(&rules::COPY_DONE);
                 Ok(())
             },
         )
@@ -368,7 +389,7 @@ impl SimHost {
             return Ok(());
         }
         self.log_line(format!("Copy range has no device memory. (va={address}; size={bytes})"));
-        Err(DrvError::InvalidValue)
+        Err(self.refusal(&rules::COPY_NOWHERE))
     }
 
     /// Loads through the host's side, as the CPU would.
@@ -400,6 +421,18 @@ impl SimHost {
     #[must_use]
     pub fn table_allows(&self, address: HostAddr, bytes: u64, access: Access) -> bool {
         self.memory.table_allows(address, bytes, access)
+    }
+
+    /// The rule that an access of the CPU comes to, as the table has it.
+    #[must_use]
+    pub fn access_rule(&self, address: HostAddr, bytes: u64, access: Access) -> RuleId {
+        let allows = |access| self.table_allows(address, bytes, access);
+        let rule = match access {
+            _ if allows(access) => &rules::ACCESS_SHOWS,
+            Access::Write if allows(Access::Read) => &rules::ACCESS_READ_ONLY,
+            Access::Read | Access::Write => &rules::ACCESS_FAULTS,
+        };
+        rule.id
     }
 
     /// Closes a device: its memory and registrations vanish, without an error.
@@ -514,6 +547,17 @@ impl SimHost {
         self.log.push(line);
     }
 
+    /// The rule that the call follows, which is not one of a refusal.
+    pub(crate) fn decided_by(&mut self, rule: &'static Rule) {
+        self.rule = Some(rule.id);
+    }
+
+    /// What the call answers, by this rule.
+    pub(crate) fn refusal(&mut self, rule: &'static Rule) -> DrvError {
+        self.decided_by(rule);
+        rule.error()
+    }
+
     /// Runs a call: the fault plan first, then its work; its cost and outcome go into the journal.
     fn call<T: Copy>(
         &mut self,
@@ -532,7 +576,8 @@ impl SimHost {
             None => work(self),
         };
         let outcome = result.map_or_else(Outcome::Failed, outcome);
-        self.journal.push(Event { call, outcome, injected, cost: self.clock.now() - before });
+        let (rule, besides) = (self.rule.take(), self.besides.take());
+        self.journal.push(Event { call, outcome, injected, rule, besides, cost: self.clock.now() - before });
         result
     }
 }

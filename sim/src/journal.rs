@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::addr::{DeviceAddr, HostAddr, PageKind};
 use crate::clock::VirtualTime;
 use crate::error::DrvError;
+use crate::rules::RuleId;
 
 /// A kind of call, as fault plans and journals name it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord, Serialize, Deserialize)]
@@ -142,6 +143,12 @@ pub struct Event {
     pub outcome: Outcome,
     /// Whether it failed because a fault was planned.
     pub injected: bool,
+    /// The rule that decided; none where a fault was planned.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub rule: Option<RuleId>,
+    /// The rule of what came of it besides.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub besides: Option<RuleId>,
     /// Its cost.
     #[serde(rename = "cost_us")]
     pub cost: VirtualTime,

@@ -4,8 +4,7 @@
 //! huge pages, the driver's user-space cache of freed blocks, registration of whole pages into the host, what each call
 //! costs, and memory that really faults where no registration allows it. [`Profile`] says which host it is.
 //!
-//! Each rule names its evidence where it is written: *measured* (a sweep or an upstream issue), *source* (the open driver,
-//! with file), *trace* (the recorded sequences of `fixtures/traces`), or *assumed*.
+//! Each answer of the driver comes of a [`Rule`], which names its evidence, and each [`Event`] names its rule.
 //!
 //! Not simulated: registration of host memory into the device, shared and reserved (VMM) memory, giant pages, host agents,
 //! and what two threads inside one driver call can do to each other.
@@ -24,6 +23,7 @@ mod memory;
 mod profile;
 mod register_v2;
 mod register_v3;
+mod rules;
 mod runtime;
 mod sys;
 
@@ -39,4 +39,5 @@ pub use profile::{
     Capabilities, CapabilityOverrides, Cost, CostProfile, DeviceProfile, DriverProfile, FreeWhileRegistered,
     Generation, HUGE_ABOVE, HostProfile, Profile, ProfileError, files_in,
 };
+pub use rules::{Evidence, Rule, RuleId, Then, Topic};
 pub use runtime::{NoPagePolicy, PagePolicy, acl_padded_size};

@@ -53,11 +53,11 @@ fn an_event_is_a_line_of_json() {
     assert_eq!(
         lines,
         [
-            r#"{"call":"alloc","device":0,"bytes":4096,"kind":"ordinary","answer":"allocated","gave":"0x12c000000000","injected":false,"cost_us":0.0}"#,
-            r#"{"call":"register","address":"0x12c000000000","bytes":5,"flags":2,"device":0,"answer":"registered","gave":"0x12c000000000","injected":false,"cost_us":1.599}"#,
+            r#"{"call":"alloc","device":0,"bytes":4096,"kind":"ordinary","answer":"allocated","gave":"0x12c000000000","injected":false,"rule":"A10","cost_us":0.0}"#,
+            r#"{"call":"register","address":"0x12c000000000","bytes":5,"flags":2,"device":0,"answer":"registered","gave":"0x12c000000000","injected":false,"rule":"v2-R17","cost_us":1.599}"#,
             r#"{"call":"unregister","address":"0x12c000000000","device":0,"answer":"failed","gave":"DRV_ERROR_BUSY","injected":true,"cost_us":0.0}"#,
-            r#"{"call":"copy_in","address":"0x12c000000000","bytes":3,"answer":"done","injected":false,"cost_us":9.70015}"#,
-            r#"{"call":"free","address":"0x0","answer":"failed","gave":"DRV_ERROR_INVALID_VALUE","injected":false,"cost_us":0.0}"#,
+            r#"{"call":"copy_in","address":"0x12c000000000","bytes":3,"answer":"done","injected":false,"rule":"C2","cost_us":9.70015}"#,
+            r#"{"call":"free","address":"0x0","answer":"failed","gave":"DRV_ERROR_INVALID_VALUE","injected":false,"rule":"F3","cost_us":0.0}"#,
         ]
     );
     let back: Vec<Event> = lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();

@@ -297,5 +297,5 @@ fn the_readme_shows_what_is_printed() {
         assert_eq!(hostview_in(folder.path(), &arguments).out, output, "{command}");
         shown += 1;
     }
-    assert_eq!(shown, 4);
+    assert_eq!(shown, 5);
 }

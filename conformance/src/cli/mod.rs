@@ -2,6 +2,7 @@
 
 mod check;
 mod cost;
+mod explain;
 mod gate;
 mod library;
 mod list;
@@ -59,6 +60,7 @@ enum Command {
     Check(check::CheckArguments),
     Gate(gate::GateArguments),
     Replay(replay::ReplayArguments),
+    Explain(explain::ExplainArguments),
     Mutants(mutants::MutantsArguments),
     Sweep(cost::SweepArguments),
     Fit(cost::FitArguments),
@@ -93,6 +95,7 @@ pub(crate) fn run() -> ExitCode {
         Some(Command::ServeLibrary) => library::run_serve(),
         Some(Command::ServeSubject(arguments)) => check::run_serve(&arguments),
         Some(Command::Replay(arguments)) => replay::run(&arguments),
+        Some(Command::Explain(arguments)) => explain::run(&arguments),
         Some(Command::Mutants(arguments)) => mutants::run(&arguments),
         Some(Command::Sweep(arguments)) => cost::run_sweep(&arguments),
         Some(Command::Fit(arguments)) => cost::run_fit(&arguments),

@@ -128,6 +128,7 @@ fn one(file: &Path, prepared: &Prepared, verbose: bool) -> (usize, usize) {
         Some(discord) => {
             say_line(&format!("FAIL  {}: {title}", file.display()));
             tell(prepared, discord);
+            say_why(prepared, file, None);
         }
     }
     if verbose {
@@ -159,8 +160,17 @@ fn many(file: &Path, cases: &[Prepared]) -> (usize, usize) {
         let seed = prepared.case.seed.map_or_else(String::new, |seed| format!(", seed {seed}"));
         say_line(&format!("      line {}{seed}, {}:", index + 1, prepared.case.profile));
         tell(prepared, discord);
+        say_why(prepared, file, Some(index + 1));
     }
     (passed, discords.len())
+}
+
+/// Where to read by which rules the device answered, where that can be seen.
+fn say_why(prepared: &Prepared, file: &Path, line: Option<usize>) {
+    if prepared.is_explained() {
+        let line = line.map_or_else(String::new, |line| format!(" --line {line}"));
+        say_line(&format!("        by which rules: hostview explain {}{line}", file.display()));
+    }
 }
 
 fn title(case: &Case) -> String {

@@ -283,7 +283,14 @@ mod tests {
     fn alloc(bytes: u64, kind: PageKind, fails: bool) -> Event {
         let outcome =
             if fails { Outcome::Failed(DrvError::OutOfMemory) } else { Outcome::Allocated(DeviceAddr::new(1)) };
-        Event { call: Call::Alloc { device: 0, bytes, kind }, outcome, injected: false, cost: VirtualTime::ZERO }
+        Event {
+            call: Call::Alloc { device: 0, bytes, kind },
+            outcome,
+            injected: false,
+            rule: None,
+            besides: None,
+            cost: VirtualTime::ZERO,
+        }
     }
 
     #[test]

@@ -1,0 +1,141 @@
+//! `hostview explain`.
+
+use std::path::Path;
+
+use clap::Args;
+use hostview::ErrorCode;
+use hostview::replay::{Prepared, prepare};
+use hostview::report::{case_text, keys_text, rule_as_json, rule_text};
+use hostview_sim::config::nearest;
+use hostview_sim::{AclError, Profile, Rule, Then, Topic};
+use serde_json::Value;
+
+use super::out::{say, say_line};
+use super::{Exit, Wrong};
+
+/// Says why the simulated device answers what it answers
+///
+/// Every answer of the simulated driver comes of a rule with a name. Without an argument all of them are listed, each with its
+/// evidence: measured, read in the driver's source, seen in recorded sequences, reported, or assumed. A case is run step by step,
+/// each call with the rule that decided it.
+#[derive(Debug, Args)]
+pub(super) struct ExplainArguments {
+    /// A case or trace file; or a rule (v2-R11), a topic (register) or an error (DRV_ERROR_BUSY, 13, 507899)
+    #[arg(value_name = "FILE|RULE|TOPIC|ERROR")]
+    what: Option<String>,
+
+    /// The profile that rules are looked up on; a case runs on its own when this is left out
+    #[arg(long, value_name = "NAME|FILE")]
+    profile: Option<String>,
+
+    /// Which sequence of a file that holds many, by its line
+    #[arg(long, value_name = "N", requires = "what", value_parser = clap::value_parser!(u32).range(1..))]
+    line: Option<u32>,
+
+    /// The rules as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// The profile that rules are looked up on when nobody says.
+const LOOKED_UP_ON: &str = "a2a3";
+
+pub(super) fn run(arguments: &ExplainArguments) -> Result<Exit, Wrong> {
+    let profile = arguments.profile.as_deref().map(Profile::find).transpose()?;
+    let what = arguments.what.as_deref();
+    if let Some(file) = what.filter(|what| is_file(what)) {
+        if arguments.json {
+            return Err(Wrong("--json lists rules; a case is told in words".to_owned()));
+        }
+        return explain_file(Path::new(file), profile.as_ref(), arguments.line);
+    }
+    if arguments.line.is_some() {
+        return Err(Wrong("--line goes with a file of sequences".to_owned()));
+    }
+    let rules = match what {
+        None => Rule::all().to_vec(),
+        Some(what) => looked_up(what)?,
+    };
+    if arguments.json {
+        say_line(&format!("{:#}", rules.iter().map(|rule| rule_as_json(rule)).collect::<Value>()));
+        return Ok(Exit::Holds);
+    }
+    // What a profile says of its keys is of interest where it was asked for, or where rules are.
+    let on = match (profile, what) {
+        (Some(profile), _) => Some(profile),
+        (None, Some(_)) => Some(Profile::find(LOOKED_UP_ON)?),
+        (None, None) => None,
+    };
+    for (index, topic) in
+        Topic::ALL.into_iter().filter(|topic| rules.iter().any(|rule| rule.topic == *topic)).enumerate()
+    {
+        if index > 0 {
+            say_line("");
+        }
+        say_line(topic.name());
+        for rule in rules.iter().filter(|rule| rule.topic == topic) {
+            say(&rule_text(rule));
+            if let Some(profile) = &on {
+                say(&keys_text(rule, profile));
+            }
+        }
+    }
+    Ok(Exit::Holds)
+}
+
+fn is_file(what: &str) -> bool {
+    let path = Path::new(what);
+    what.contains(std::path::is_separator)
+        || path.extension().is_some_and(|end| end == "toml" || end == "jsonl")
+        || path.is_file()
+}
+
+/// The rules that a word on the command line means.
+fn looked_up(what: &str) -> Result<Vec<&'static Rule>, Wrong> {
+    if let Some(rule) = Rule::find(what) {
+        return Ok(vec![rule]);
+    }
+    if let Some(topic) = Topic::ALL.into_iter().find(|topic| topic.name() == what) {
+        return Ok(Rule::all().iter().copied().filter(|rule| rule.topic == topic).collect());
+    }
+    let code = what.parse().ok().map(ErrorCode).or_else(|| ErrorCode::from_name(what));
+    let Some(code) = code else {
+        let words = || {
+            Rule::all().iter().map(|rule| rule.id.name()).chain(Topic::ALL.map(Topic::name)).chain(ErrorCode::names())
+        };
+        let mend = nearest(what, words())
+            .map_or_else(|| "`hostview explain` lists the rules".to_owned(), |near| format!("did you mean `{near}`?"));
+        return Err(Wrong(format!("no rule, topic, error or file `{what}`; {mend}")));
+    };
+    let answers = |rule: &&Rule| match rule.then {
+        Then::Fails(error) => ErrorCode::from(error) == code || ErrorCode::from(AclError::from(error)) == code,
+        Then::Does(_) => false,
+    };
+    let rules: Vec<&'static Rule> = Rule::all().iter().copied().filter(answers).collect();
+    if rules.is_empty() {
+        return Err(Wrong(format!(
+            "no rule of the simulated driver answers {code}; `hostview explain` lists the rules"
+        )));
+    }
+    Ok(rules)
+}
+
+fn explain_file(file: &Path, profile: Option<&Profile>, line: Option<u32>) -> Result<Exit, Wrong> {
+    let mut prepared = prepare(file)?;
+    let place = file.display();
+    let chosen: Prepared = match (line.map(|line| line as usize), prepared.len()) {
+        (Some(line), held) if line > held => {
+            return Err(Wrong(format!("{place}: has no sequence {line}; it holds {held}")));
+        }
+        (Some(line), _) => prepared.swap_remove(line - 1),
+        (None, 1) => prepared.swap_remove(0),
+        (None, held) => return Err(Wrong(format!("{place}: holds {held} sequences; say which: --line N"))),
+    };
+    let chosen = match profile {
+        Some(profile) => chosen.on(profile)?,
+        None => chosen,
+    };
+    let explained = chosen.explain().map_err(|hindrance| Wrong(format!("{place}: {}", hindrance.0)))?;
+    say(&case_text(&chosen.case, chosen.profile(), &explained));
+    Ok(Exit::Holds)
+}
