@@ -36,6 +36,16 @@ pub enum Told {
 }
 
 impl Told {
+    /// The rule by which it did.
+    #[must_use]
+    pub fn rule(&self) -> Option<RuleId> {
+        match self {
+            Self::Called(event) => event.rule,
+            Self::MadeToFail { .. } => None,
+            Self::Accessed { rule, .. } => Some(*rule),
+        }
+    }
+
     /// An access that is about to be made; none where nobody can say what comes of it.
     pub(crate) fn access(platform: &dyn Platform, address: HostAddr, bytes: u64, access: Access) -> Option<Self> {
         let host = platform.simulated()?;

@@ -403,6 +403,11 @@ fn a_stand_in_that_breaks_a_law_is_rejected_and_shown(
     assert_eq!(code, Some(1), "{text}");
     assert!(last_line(&text).starts_with("rejected: D0"), "{text}");
     assert!(flat(&text).contains(says), "{text}");
+    if variant == "LIES" {
+        // Which rule the device speaks against, how that is known, and the way to read more.
+        assert!(text.contains("    the simulator's rule: v2-R17, source (svm_master_remote_map.c)\n"), "{text}");
+        assert!(text.contains("    hostview explain hostview-failures/machine-differs-"), "{text}");
+    }
     for law in laws {
         assert_eq!(mark(&text, *law), 'X', "D{law:02}: {text}");
     }

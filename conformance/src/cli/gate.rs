@@ -16,7 +16,7 @@ use hostview::library::LibrarySite;
 use hostview::report::{case_file_name, check_as_json, matrix, reasons, story, summary, wrapped};
 use hostview::site::{Hindrance, Site as _};
 use hostview::subject::{self, Library, REFERENCE, SubjectChoice, SubjectHome, SubjectLimits};
-use hostview_sim::Profile;
+use hostview_sim::{Profile, RuleId};
 use serde_json::{Value, json};
 
 use super::library::{LibraryArguments, cannot_open, heed_signals, seconds};
@@ -231,13 +231,20 @@ fn tell_failures(site: &LibrarySite, outcome: &Outcome, arguments: &GateArgument
     Ok(())
 }
 
+/// A difference that was told.
+struct Told {
+    what: String,
+    file: PathBuf,
+    rule: Option<RuleId>,
+}
+
 /// What this machine does otherwise than the simulator of it; the case files.
 fn tell_differences(
     site: &LibrarySite,
     machine: &Machine,
     outcome: &Outcome,
     arguments: &GateArguments,
-) -> Result<Vec<(String, PathBuf)>, Wrong> {
+) -> Result<Vec<Told>, Wrong> {
     let mut told = Vec::new();
     let mut text = String::new();
     for (law, here, there) in &outcome.unlike {
@@ -261,8 +268,14 @@ fn tell_differences(
         };
         write(&file, &to_toml(&case))?;
         let shown = wrapped(&format!("step {}: {what}", difference.step + 1), "  ", "    ");
-        text += &format!("{shown}\n    hostview replay {} {}\n", named(site), file.display());
-        told.push((what, file));
+        text += &format!("{shown}\n");
+        if let Some(rule) = difference.rule.and_then(RuleId::rule) {
+            let known = format!("the simulator's rule: {}, {} ({})", rule.id, rule.evidence.name(), rule.place);
+            text += &format!("{}\n", wrapped(&known, "    ", "      "));
+        }
+        text += &format!("    hostview replay {} {}\n", named(site), file.display());
+        text += &format!("    hostview explain {}\n", file.display());
+        told.push(Told { what, file, rule: difference.rule });
     }
     let beside = format!(
         "Beside the simulator of this machine: {} of the {} D-laws that were checked come to the same, and {} of {} drawn \
@@ -342,20 +355,16 @@ fn last_word(outcome: &Outcome, simulator: bool, allowed: &[LawId]) -> (String, 
     }
 }
 
-fn as_json(
-    machine: &Machine,
-    devices: &[u32],
-    outcome: &Outcome,
-    differences: &[(String, PathBuf)],
-    last_word: &str,
-) -> Value {
+fn as_json(machine: &Machine, devices: &[u32], outcome: &Outcome, differences: &[Told], last_word: &str) -> Value {
     let unlike: Vec<Value> = outcome
         .unlike
         .iter()
         .map(|(law, here, there)| json!({ "law": law, "here": here.to_string(), "simulator": there.to_string() }))
         .collect();
-    let differences: Vec<Value> =
-        differences.iter().map(|(what, file)| json!({ "what": what, "case_file": file })).collect();
+    let differences: Vec<Value> = differences
+        .iter()
+        .map(|Told { what, file, rule }| json!({ "what": what, "case_file": file, "rule": rule }))
+        .collect();
     let (verdict, open) = match &outcome.verdict {
         Verdict::Accepted => ("accepted", Vec::new()),
         Verdict::Rejected(_) => ("rejected", Vec::new()),

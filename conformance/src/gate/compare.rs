@@ -1,8 +1,11 @@
 //! Two platforms, call by call.
 
+use hostview_sim::RuleId;
+
 use crate::case::{Op, Step};
 use crate::driver_run::DriverRun;
 use crate::expect::{Came, hex_of};
+use crate::explain::Told;
 use crate::platform::Platform;
 
 /// The first call that two platforms answer differently.
@@ -14,6 +17,8 @@ pub struct Difference {
     pub device: String,
     /// What the simulator answers.
     pub simulator: String,
+    /// The rule by which it does, where there is one: what the device speaks against.
+    pub rule: Option<RuleId>,
 }
 
 impl Difference {
@@ -48,9 +53,12 @@ pub fn compare(
 ) -> Option<Difference> {
     let (mut device, mut simulator) = (DriverRun::new(device), DriverRun::new(simulator));
     steps.iter().enumerate().find_map(|(index, step)| {
+        let before = simulator.calls();
         let told = (tell(step, &device.perform(step), addresses), tell(step, &simulator.perform(step), addresses));
+        // Of an allocation that falls back to other pages the last answer counts.
+        let rule = simulator.told_since(before).last().and_then(Told::rule);
         let (device, simulator) = told;
-        (device != simulator).then_some(Difference { step: index, device, simulator })
+        (device != simulator).then_some(Difference { step: index, device, simulator, rule })
     })
 }
 

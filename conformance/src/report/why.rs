@@ -136,11 +136,8 @@ pub fn case_text(case: &Case, profile: &Profile, explained: &[Explained]) -> Str
 }
 
 fn rules_of(told: &Told) -> [Option<RuleId>; 2] {
-    match told {
-        Told::Called(event) => [event.rule, event.besides],
-        Told::MadeToFail { .. } => [None, None],
-        Told::Accessed { rule, .. } => [Some(*rule), None],
-    }
+    let besides = if let Told::Called(event) = told { event.besides } else { None };
+    [told.rule(), besides]
 }
 
 fn told_text(told: &Told) -> String {
