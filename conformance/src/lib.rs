@@ -16,6 +16,7 @@ pub mod expect;
 pub mod explain;
 pub mod gate;
 pub mod generate;
+mod json;
 pub mod laws;
 pub mod library;
 mod meeting;

@@ -279,6 +279,40 @@ fn a_bad_sweep_names_its_line(#[case] text: &str, #[case] message: &str) {
     assert!(!folder.path().join("p.toml").exists());
 }
 
+/// What `sweep --json` writes is looked at as the tables are.
+#[rstest]
+#[case::no_size("/mappings/1/bytes", "0", "hostview: s.json: mappings[1]: `bytes` is 0; give a size")]
+#[case::out_of_order("/mappings/1/bytes", "64", "hostview: s.json: mappings[1]: sizes must grow: 64 follows 65536")]
+#[case::of_no_time("/mappings/0/register/min", "0", "hostview: s.json: mappings[0]: `register` takes 0 to ")]
+#[case::over_the_median("/mappings/0/unregister/median", "0.5", "hostview: s.json: mappings[0]: `unregister` takes ")]
+#[case::of_less_than_no_time("/copies/0/to_host/p99", "-1", "hostview: s.json: copies[0]: `to_host` takes ")]
+#[case::to_the_device(
+    "/copies/1/to_device",
+    "{\"min\": 1, \"median\": -1}",
+    "hostview: s.json: copies[1]: `to_device` takes "
+)]
+#[case::a_copy_of_nothing("/copies/0/bytes", "0", "hostview: s.json: copies[0]: `bytes` is 0; give a size")]
+#[case::one_size("/mappings", "one", "hostview: s.json: mappings[0]: 65536 is the only size")]
+#[case::no_rows("", "none", "hostview: s.json: has no rows; give one for each size")]
+#[case::a_word("/mappings/0/bytes", "\"many\"", "hostview: s.json:")]
+fn a_bad_sweep_in_json_names_its_row(#[case] place: &str, #[case] value: &str, #[case] message: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let arguments =
+        ["sweep", "--profile", "a2a3", "--sizes", "65536,4194304,8388608", "--copies", "8", "--json", "s.json"];
+    assert_eq!(hostview_in(folder.path(), &arguments).code, Some(0));
+    let file = folder.path().join("s.json");
+    let mut sweep: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    match value {
+        "one" => sweep["mappings"].as_array_mut().unwrap().truncate(1),
+        "none" => (sweep["mappings"], sweep["copies"]) = (serde_json::json!([]), serde_json::json!([])),
+        value => *sweep.pointer_mut(place).unwrap() = serde_json::from_str(value).unwrap(),
+    }
+    std::fs::write(&file, sweep.to_string()).unwrap();
+    let run = hostview_in(folder.path(), &["fit", "s.json"]);
+    assert_eq!((run.code, run.out.as_str()), (Some(2), ""), "{}", run.err);
+    assert!(run.err.starts_with(message), "{}", run.err);
+}
+
 #[rstest]
 #[case("run_us = 600.0", "run_us = -1.0", "hostview: w.toml: `run_us` must be over 0 microseconds")]
 #[case("reads = 32", "raeds = 32", "hostview: w.toml:13: unknown key `raeds`; did you mean `reads`?")]

@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 
 use super::{Case, Op, Pause, Step, Through};
 use crate::code::ErrorCode;
+use crate::json::without_place;
 
 /// Why a case file was refused.
 #[derive(Debug, thiserror::Error)]
@@ -92,9 +93,7 @@ fn from_json_key(line: &str, key: &str) -> bool {
 
 fn from_json<T: DeserializeOwned>(line: &str, place: &str, number: usize) -> Result<T, ConfigError> {
     serde_json::from_str(line).map_err(|error| {
-        let message = error.to_string();
-        let message = message.rsplit_once(" at line ").map_or(message.as_str(), |(before, _)| before);
-        let problem = format!("column {}: {}", error.column(), config::explain(message));
+        let problem = format!("column {}: {}", error.column(), config::explain(&without_place(&error)));
         ConfigError::Line { place: place.to_owned(), line: number, problem }
     })
 }

@@ -11,6 +11,7 @@ use hostview_sim::{Generation, PageKind, PagePolicy, PageSize};
 use serde::{Deserialize, Serialize};
 
 use super::model::kind_of;
+use crate::json::without_place;
 
 /// Microseconds of one call over many iterations.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
@@ -25,6 +26,16 @@ pub struct Figures {
 }
 
 impl Figures {
+    /// A call takes time, and its median no less than its minimum.
+    fn check(&self, name: &str) -> Result<(), String> {
+        let Self { min, median, p99 } = *self;
+        let takes_time = |micros: f64| micros.is_finite() && micros > 0.0;
+        if takes_time(min) && takes_time(median) && p99.is_none_or(takes_time) && min <= median {
+            return Ok(());
+        }
+        Err(format!("`{name}` takes {min} to {median} µs, which cannot be; give 0 < min <= median"))
+    }
+
     /// The figures of a sample; `None` of an empty one.
     #[must_use]
     pub fn of(mut sample: Vec<f64>) -> Option<Self> {
@@ -162,19 +173,12 @@ pub fn load(files: &[impl AsRef<Path>]) -> Result<Sweep, ConfigError> {
 }
 
 fn parse_json(text: &str, place: &str, sweep: &mut Sweep) -> Result<(), ConfigError> {
-    let wrong = |line: usize, problem: String| ConfigError::Line { place: place.to_owned(), line, problem };
-    let read: Sweep = serde_json::from_str(text).map_err(|error| {
-        let message = error.to_string();
-        let message = message.rsplit_once(" at line ").map_or(message.as_str(), |(before, _)| before);
-        wrong(error.line(), config::explain(message))
+    let read: Sweep = serde_json::from_str(text).map_err(|error| ConfigError::Line {
+        place: place.to_owned(),
+        line: error.line(),
+        problem: config::explain(&without_place(&error)),
     })?;
-    let figures = read.mappings.iter().flat_map(|row| [row.register, row.unregister]);
-    let figures = figures.chain(read.copies.iter().map(|row| row.to_host));
-    for Figures { min, median, .. } in figures {
-        if !(min > 0.0 && min <= median && median.is_finite()) {
-            return Err(wrong(1, format!("a call of {min} to {median} µs cannot be; give 0 < min <= median")));
-        }
-    }
+    read.check().map_err(|problem| ConfigError::Unreadable { place: place.to_owned(), problem })?;
     sweep.source.extend(read.source);
     sweep.notes.extend(read.notes);
     sweep.pages = read.pages;
@@ -222,12 +226,8 @@ pub fn parse(text: &str, place: &str, sweep: &mut Sweep) -> Result<(), ConfigErr
         let line = usize::try_from(record.position().map_or(0, csv::Position::line)).unwrap_or(0);
         let row = Row { columns: &columns, record: &record };
         let (bytes, policy) = (|| Ok((row.bytes()?, row.policy()?)))().map_err(|problem| wrong(line, problem))?;
-        if let Some((smaller, same)) = before
-            && same == policy
-            && bytes <= smaller
-        {
-            return Err(wrong(line, format!("sizes must grow: {bytes} follows {smaller}")));
-        }
+        let smaller = before.filter(|(_, same)| *same == policy).map(|(bytes, _)| bytes);
+        check_size(bytes, smaller).map_err(|problem| wrong(line, problem))?;
         before = Some((bytes, policy));
         rows.push(line);
         if of_mappings {
@@ -243,6 +243,15 @@ pub fn parse(text: &str, place: &str, sweep: &mut Sweep) -> Result<(), ConfigErr
             "is the only row, and one size cannot tell a floor from a cost per page; give two sizes at least"
                 .to_owned(),
         )),
+        _ => Ok(()),
+    }
+}
+
+/// A size is over 0, and over the one before it.
+fn check_size(bytes: u64, smaller: Option<u64>) -> Result<(), String> {
+    match smaller {
+        _ if bytes == 0 => Err("`bytes` is 0; give a size".to_owned()),
+        Some(smaller) if bytes <= smaller => Err(format!("sizes must grow: {bytes} follows {smaller}")),
         _ => Ok(()),
     }
 }
@@ -286,8 +295,7 @@ impl Row<'_> {
 
     fn bytes(&self) -> Result<u64, String> {
         let text = self.get("bytes").ok_or("`bytes` is empty")?;
-        let bytes = text.parse().map_err(|_| format!("`bytes` is `{text}`; give a whole number"))?;
-        if bytes == 0 { Err("`bytes` is 0; give a size".to_owned()) } else { Ok(bytes) }
+        text.parse().map_err(|_| format!("`bytes` is `{text}`; give a whole number"))
     }
 
     fn policy(&self) -> Result<PagePolicy, String> {
@@ -334,6 +342,35 @@ impl Row<'_> {
 }
 
 impl Sweep {
+    /// What CSV is asked for row by row, of rows that came otherwise.
+    fn check(&self) -> Result<(), String> {
+        if self.mappings.is_empty() && self.copies.is_empty() {
+            return Err("has no rows; give one for each size".to_owned());
+        }
+        if let [only] = &self.mappings[..] {
+            let bytes = only.bytes;
+            return Err(format!(
+                "mappings[0]: {bytes} is the only size, and one cannot tell a floor from a cost per page"
+            ));
+        }
+        let mut before: Option<(u64, PagePolicy)> = None;
+        for (index, row) in self.mappings.iter().enumerate() {
+            let at = |problem| format!("mappings[{index}]: {problem}");
+            let smaller = before.filter(|(_, policy)| *policy == row.policy).map(|(bytes, _)| bytes);
+            check_size(row.bytes, smaller).map_err(at)?;
+            row.register.check("register").and(row.unregister.check("unregister")).map_err(at)?;
+            before = Some((row.bytes, row.policy));
+        }
+        for (index, row) in self.copies.iter().enumerate() {
+            let at = |problem| format!("copies[{index}]: {problem}");
+            let smaller = index.checked_sub(1).map(|before| self.copies[before].bytes);
+            check_size(row.bytes, smaller).map_err(at)?;
+            let to_device = row.to_device.map_or(Ok(()), |figures| figures.check("to_device"));
+            row.to_host.check("to_host").and(to_device).map_err(at)?;
+        }
+        Ok(())
+    }
+
     fn comments(&self) -> String {
         let mut text: String = self.source.iter().chain(&self.notes).map(|line| format!("# {line}\n")).collect();
         let Pages { ordinary, huge, host } = self.pages;
