@@ -446,19 +446,25 @@ fn what_no_subject_may_do_is_a_verdict_and_leaves_nothing_behind(#[case] what: &
 }
 
 #[test]
-fn a_suite_that_is_killed_leaves_no_process_behind() {
+fn a_suite_that_is_killed_leaves_no_process_and_no_file_behind() {
     if !has_compiler("cc") {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
     library(folder.path(), "spins", "fixtures/subjects/misbehaves.c", "cc", &["-DSPINS"]);
+    let temporary = folder.path().join("temporary");
+    std::fs::create_dir(&temporary).unwrap();
     let mut suite = Command::new(hostview_tests::binary())
         .args(["check", "--subject", "./libspins.so", "--profile", "a2a3", "--law", "V17", "--call-limit", "600"])
         .current_dir(folder.path())
+        .env("TMPDIR", &temporary)
         .spawn()
         .unwrap();
-    while serving(folder.path()) == 0 {
+    let files = || std::fs::read_dir(&temporary).unwrap().count();
+    let begun = std::time::Instant::now();
+    while serving(folder.path()) == 0 || files() > 0 {
         assert_eq!(suite.try_wait().unwrap(), None, "it hangs, so that the suite waits");
+        assert!(begun.elapsed().as_secs() < 60, "{} files stay while the subject is open", files());
     }
     suite.kill().unwrap();
     suite.wait().unwrap();

@@ -269,17 +269,12 @@ impl Library {
                 }
             }
         });
-        let mut process = Process {
-            child,
-            requests: Some(requests),
-            replies,
-            page,
-            memory,
-            on_machine: false,
-            is_well: true,
-            _file: file,
-        };
-        match process.hear::<Result<Said, String>>(self.limits.call) {
+        let mut process =
+            Process { child, requests: Some(requests), replies, page, memory, on_machine: false, is_well: true };
+        let opening = process.hear::<Result<Said, String>>(self.limits.call);
+        // Both have mapped it: nothing stays behind, however the suite ends.
+        drop(file);
+        match opening {
             Ok(opening) => opening.map(|said| (process, said)),
             Err(end) => Err(format!("{}: opening it fails: it {}", self.argument, end.describe(self.limits.call))),
         }
@@ -456,7 +451,6 @@ struct Process {
     on_machine: bool,
     /// Whether its last answer came.
     is_well: bool,
-    _file: NamedTempFile,
 }
 
 impl Process {
