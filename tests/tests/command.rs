@@ -213,7 +213,7 @@ fn a_bad_case_is_one_message_that_names_place_and_mend(#[case] text: &str, #[cas
 #[case::unknown_op("{\"profile\":\"a2a3\",\"steps\":[{\"op\":\"aloc\"}]}", "hostview: t.jsonl:1: column ")]
 #[case::a_step_first(
     "{\"op\":\"alloc\"}",
-    "hostview: t.jsonl:1: a step before the header; the first line names the `profile`"
+    "hostview: t.jsonl:1: a step or call before the header; the first line names the `profile`"
 )]
 #[case::no_json("{", "hostview: t.jsonl:1: column 1: EOF while parsing an object")]
 fn a_bad_trace_names_its_line(#[case] text: &str, #[case] message: &str) {

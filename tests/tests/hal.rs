@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use std::sync::OnceLock;
 
 use hostview_tests::c::{compile, library_folder};
-use hostview_tests::root;
+use hostview_tests::{hostview_in, root};
 use rstest::rstest;
 
 fn client() -> &'static Path {
@@ -77,10 +77,38 @@ fn the_log_has_the_drivers_words_and_the_journal_each_call() {
     assert!(log.starts_with("Device info. (devid=0;") && log.contains("support_bar_mem=0"), "{log}");
     assert!(log.contains("Not support pcie bar remote map."), "{log}");
     let journal = std::fs::read_to_string(journal).unwrap();
+    assert!(journal.starts_with("{\"profile\":\"a2a3-64k\""), "{journal}");
     let lines: Vec<serde_json::Value> = journal.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let refused = lines.iter().find(|line| line["gave"] == "DRV_ERROR_NOT_SUPPORT").unwrap();
     assert_eq!((&refused["call"], &refused["answer"]), (&"register".into(), &"failed".into()));
     assert!(refused["address"].as_str().unwrap().starts_with("0x12c") && refused["cost_us"].as_f64().unwrap() >= 0.0);
+}
+
+/// What a program called is a case: called again it comes to the same, and on another host it is told what would be refused.
+#[test]
+fn a_journal_is_replayed_and_explained() {
+    let folder = tempfile::tempdir().unwrap();
+    let journal = folder.path().join("run.jsonl");
+    let environment = [("HOSTVIEW_PROFILE", "a2a3"), ("HOSTVIEW_JOURNAL", journal.to_str().unwrap())];
+    // Three programs, one behind the other.
+    for what in ["small", "large", "stale"] {
+        run(what, &environment);
+    }
+    let replay = hostview_in(folder.path(), &["replay", "run.jsonl"]);
+    assert_eq!(replay.code, Some(0), "{}{}", replay.out, replay.err);
+    assert!(replay.out.starts_with("ok    run.jsonl: 3 of 3 sequences, each call equal ("), "{}", replay.out);
+    let here = hostview_in(folder.path(), &["explain", "run.jsonl", "--line", "1"]);
+    assert_eq!(here.code, Some(0), "{}", here.err);
+    assert!(here.out.contains("what a program called\non a2a3") && !here.out.contains("The case says"), "{}", here.out);
+    let there = hostview_in(folder.path(), &["explain", "run.jsonl", "--line", "1", "--profile", "a2a3-64k"]);
+    assert!(there.out.contains("[v2-R11]"), "{}", there.out);
+    assert!(there.out.contains("The case says ok; what came is DRV_ERROR_NOT_SUPPORT"), "{}", there.out);
+    // A line that was cut short is named.
+    let text = std::fs::read_to_string(&journal).unwrap();
+    std::fs::write(&journal, &text[..text.len() - 20]).unwrap();
+    let cut = hostview_in(folder.path(), &["replay", "run.jsonl"]);
+    assert_eq!(cut.code, Some(2));
+    assert!(cut.err.starts_with(&format!("hostview: run.jsonl:{}: ", text.lines().count())), "{}", cut.err);
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::path::Path;
 use hostview_sim::config::{self, ConfigError};
 use serde::de::DeserializeOwned;
 
+use super::journal::Names;
 use super::{Case, Op, Pause, Step, Through};
 use crate::code::ErrorCode;
 use crate::json::without_place;
@@ -70,18 +71,35 @@ pub fn load_text(text: &str, place: &str) -> Result<Vec<Case>, CaseError> {
 
 fn json_lines(text: &str, place: &str) -> Result<Vec<Case>, CaseError> {
     let mut cases: Vec<Case> = Vec::new();
+    let (mut names, mut is_journal) = (Names::default(), false);
     for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         let is_step = line.trim_start().starts_with("{\"op\"") || from_json_key(line, "op");
+        let is_call = !is_step && from_json_key(line, "call");
+        is_journal |= is_call;
         match cases.last_mut() {
             Some(case) if is_step => case.steps.push(from_json::<Step>(line, place, index + 1)?),
-            None if is_step => {
+            Some(case) if is_call => case.steps.extend(names.step(&from_json(line, place, index + 1)?)),
+            // What is called after a device was closed is a sequence of its own, on a driver that remembers nothing.
+            Some(case) if from_json_key(line, "closed") => {
+                let next = Case { steps: Vec::new(), ..case.clone() };
+                cases.push(next);
+                names = Names::default();
+            }
+            None if is_step || is_call => {
                 return Err(CaseError::Header {
                     place: format!("{place}:{}", index + 1),
-                    problem: "a step before the header; the first line names the `profile`".to_owned(),
+                    problem: "a step or call before the header; the first line names the `profile`".to_owned(),
                 });
             }
-            Some(_) | None => cases.push(from_json(line, place, index + 1)?),
+            Some(_) | None => {
+                cases.push(from_json(line, place, index + 1)?);
+                names = Names::default();
+            }
         }
+    }
+    // A program that ends with closing its devices calls nothing more, and one that only asks calls nothing at all.
+    if is_journal {
+        cases.retain(|case| !case.steps.is_empty());
     }
     Ok(cases)
 }
@@ -102,7 +120,7 @@ fn from_json<T: DeserializeOwned>(line: &str, place: &str, number: usize) -> Res
 const RESERVED: [&str; 2] = ["null", "nowhere"];
 
 /// What one step may read or write: it goes through a buffer.
-const MOVES_AT_MOST: u64 = 64 << 20;
+pub(super) const MOVES_AT_MOST: u64 = 64 << 20;
 
 fn check(case: &Case, place: &str) -> Result<(), CaseError> {
     let header = |problem: String| CaseError::Header { place: place.to_owned(), problem };

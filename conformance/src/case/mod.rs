@@ -1,8 +1,10 @@
 //! Cases: a sequence of steps in a file, with what must come of it.
 //!
-//! One type for all three forms: a *case* is TOML with `[[step]]` tables, a *trace* is JSON Lines with the case's header
-//! first and then one step a line, and a *sequence set* is JSON Lines with one whole sequence a line.
+//! One type for all forms: a *case* is TOML with `[[step]]` tables, a *trace* is JSON Lines with the case's header first and then
+//! one step a line, and a *sequence set* is JSON Lines with one whole sequence a line. A *journal* of the drop-in library is a trace
+//! with calls in the place of steps.
 
+mod journal;
 mod load;
 mod write;
 

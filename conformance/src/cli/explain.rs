@@ -20,7 +20,7 @@ use super::{Exit, Wrong};
 /// each call with the rule that decided it.
 #[derive(Debug, Args)]
 pub(super) struct ExplainArguments {
-    /// A case or trace file; or a rule (v2-R11), a topic (register) or an error (DRV_ERROR_BUSY, 13, 507899)
+    /// A case, trace or journal; or a rule (v2-R11), a topic (register) or an error (DRV_ERROR_BUSY, 13, 507899)
     #[arg(value_name = "FILE|RULE|TOPIC|ERROR")]
     what: Option<String>,
 

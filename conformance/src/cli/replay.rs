@@ -17,7 +17,8 @@ use super::{Exit, Wrong};
 /// Runs case and trace files: each step must do what the file says
 ///
 /// A case is TOML with [[step]] tables; a trace is the same steps as JSON Lines behind a header line; a sequence set is JSON
-/// Lines with one whole sequence a line. Folders stand for all such files in them.
+/// Lines with one whole sequence a line. A journal of the drop-in library (HOSTVIEW_JOURNAL=run.jsonl) is what a program called.
+/// Folders stand for all such files in them.
 ///
 /// On the simulator, each on its own profile; with --hal on a driver library, whatever the profile, so that a case of another
 /// kind of machine fails there. What such a library cannot be made to do is said and not run (exit 4).

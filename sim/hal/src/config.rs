@@ -14,6 +14,8 @@ pub(crate) struct Config {
     pub(crate) profile: Profile,
     pub(crate) log: Option<Sink>,
     pub(crate) journal: Option<Sink>,
+    /// What stands at the top of a journal: the profile as the environment names it, so that the calls can be made again.
+    pub(crate) title: String,
     pub(crate) faults: Vec<PlannedFault>,
     pub(crate) pace: bool,
 }
@@ -21,7 +23,7 @@ pub(crate) struct Config {
 impl Config {
     /// A profile, and nothing else.
     pub(crate) fn plain(profile: Profile) -> Self {
-        Self { profile, log: None, journal: None, faults: Vec::new(), pace: false }
+        Self { profile, log: None, journal: None, title: String::new(), faults: Vec::new(), pace: false }
     }
 
     pub(crate) fn from_environment() -> Result<Self, String> {
@@ -38,14 +40,26 @@ impl Config {
             Some("1") => true,
             Some(other) => return Err(format!("HOSTVIEW_PACE is `{other}`; give 1 or 0")),
         };
+        let title = serde_json::json!({
+            "title": "what a program called",
+            "profile": absolute(&name),
+            "profile_override": { "device": { "count": profile.device.count } },
+        });
         Ok(Self {
             profile,
+            title: title.to_string(),
             log: variable("HOSTVIEW_LOG").map(|to| sink("HOSTVIEW_LOG", &to)).transpose()?,
             journal: variable("HOSTVIEW_JOURNAL").map(|to| sink("HOSTVIEW_JOURNAL", &to)).transpose()?,
             faults: variable("HOSTVIEW_FAULTS").map_or(Ok(Vec::new()), |text| faults(&text))?,
             pace,
         })
     }
+}
+
+/// A profile's name, or its file from wherever it is looked at.
+fn absolute(name: &str) -> String {
+    let path = std::path::absolute(name).ok().filter(|path| path.is_file());
+    path.map_or_else(|| name.to_owned(), |path| path.display().to_string())
 }
 
 /// `stderr`, or a file that is added to.

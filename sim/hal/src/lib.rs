@@ -21,7 +21,7 @@ use hostview_sim::{
     SimHost,
 };
 
-use state::with_host;
+use state::{with_host, with_state};
 
 /// `DRV_ERROR_NONE`.
 const NONE: c_int = 0;
@@ -411,11 +411,11 @@ pub extern "C" fn drvMemDeviceOpen(devid: u32, _devfd: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn drvMemDeviceClose(devid: u32) -> c_int {
     answer(|| {
-        with_host(|host| {
-            if devid >= host.profile().device.count {
+        with_state(|state| {
+            if devid >= state.host.profile().device.count {
                 return Err(DrvError::InvalidDevice);
             }
-            host.close_device(devid);
+            state.close_device(devid);
             Ok(())
         })
     })

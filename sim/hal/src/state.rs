@@ -23,7 +23,10 @@ pub(crate) struct State {
 static STATE: Mutex<Option<Result<State, ()>>> = Mutex::new(None);
 
 impl State {
-    fn new(config: Config) -> Self {
+    fn new(mut config: Config) -> Self {
+        if let Some(sink) = &mut config.journal {
+            let _ = writeln!(sink, "{}", config.title);
+        }
         let mut host = SimHost::new(&config.profile);
         for fault in &config.faults {
             host.plan_fault(*fault);
@@ -50,6 +53,11 @@ pub(crate) fn renew(profile: Profile) {
 
 /// Runs a call: with the host locked, its log and journal written, and the modelled time taken where that was asked for.
 pub(crate) fn with_host<T>(call: impl FnOnce(&mut SimHost) -> Result<T, DrvError>) -> Result<T, DrvError> {
+    with_state(|state| call(&mut state.host))
+}
+
+/// The same, for a call that the journal has something to say of.
+pub(crate) fn with_state<T>(call: impl FnOnce(&mut State) -> Result<T, DrvError>) -> Result<T, DrvError> {
     let started = Instant::now();
     let mut guard = lock();
     let state = guard.get_or_insert_with(State::from_environment).as_mut().map_err(|()| DrvError::InvalidHandle)?;
@@ -57,7 +65,7 @@ pub(crate) fn with_host<T>(call: impl FnOnce(&mut SimHost) -> Result<T, DrvError
         return Err(DrvError::InvalidHandle);
     }
     let before = state.host.now();
-    let result = call(&mut state.host);
+    let result = call(state);
     state.write_lines();
     if state.config.pace {
         wait(started, state.host.now() - before);
@@ -66,6 +74,15 @@ pub(crate) fn with_host<T>(call: impl FnOnce(&mut SimHost) -> Result<T, DrvError
 }
 
 impl State {
+    /// Closes a device. The journal says so: no call of the driver's does.
+    pub(crate) fn close_device(&mut self, device: u32) {
+        self.host.close_device(device);
+        self.write_lines();
+        if let Some(sink) = &mut self.config.journal {
+            let _ = writeln!(sink, "{}", serde_json::json!({ "closed": device }));
+        }
+    }
+
     fn write_lines(&mut self) {
         // A log that cannot be written is no reason to fail a driver call.
         if let Some(sink) = &mut self.config.log {
