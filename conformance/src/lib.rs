@@ -28,6 +28,7 @@ pub mod recorder;
 pub mod replay;
 pub mod report;
 mod sequence;
+pub mod shorten;
 pub mod shrink;
 pub mod site;
 pub mod subject;

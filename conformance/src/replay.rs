@@ -281,10 +281,11 @@ impl Prepared {
     ///
     /// # Errors
     ///
-    /// The changes do not go with that profile.
-    pub fn on(self, profile: &Profile) -> Result<Self, ProfileError> {
-        let profile = profile.overridden(&self.case.profile_override, "[profile_override]")?;
-        Ok(Self { profile, ..self })
+    /// It is none, or the changes do not go with it.
+    pub fn on(mut self, argument: &str) -> Result<Self, ProfileError> {
+        self.profile = Profile::find(argument)?.overridden(&self.case.profile_override, "[profile_override]")?;
+        argument.clone_into(&mut self.case.profile);
+        Ok(self)
     }
 
     /// The profile that it runs on.
@@ -293,7 +294,17 @@ impl Prepared {
         &self.profile
     }
 
-    fn platform(&self) -> SimPlatform {
+    /// The same case with other steps.
+    pub(crate) fn with_steps(&self, steps: Vec<Step>) -> Self {
+        let case = Case { steps, ..self.case.clone() };
+        Self { case, profile: self.profile.clone(), subject: self.subject.clone() }
+    }
+
+    pub(crate) fn subject(&self) -> &SubjectChoice {
+        &self.subject
+    }
+
+    pub(crate) fn platform(&self) -> SimPlatform {
         platform(&self.profile, self.case.bookkeeping)
     }
 

@@ -8,7 +8,7 @@ use crate::generate::name_of;
 
 /// Makes a failing sequence shorter and plainer; `fails` runs a candidate and says whether it fails in the same way.
 pub fn shrink(steps: Vec<Step>, mut fails: impl FnMut(&[Step]) -> bool) -> Vec<Step> {
-    let mut best = steps;
+    let mut best = drop_stretches(steps, &mut fails);
     loop {
         let before = best.clone();
         best = drop_steps(best, &mut fails);
@@ -34,6 +34,40 @@ fn renamed(mut steps: Vec<Step>) -> Vec<Step> {
         }
     }
     steps
+}
+
+/// More steps than these are first thinned out: to try each run of them would take too long.
+const MANY: usize = 64;
+
+/// Deletes whole stretches of a long sequence, with what works on the names that they make: each step is tried a few times.
+fn drop_stretches(mut best: Vec<Step>, fails: &mut impl FnMut(&[Step]) -> bool) -> Vec<Step> {
+    let mut run = best.len() / 2;
+    while run > 0 && best.len() > MANY {
+        let mut end = best.len() - 1;
+        // From the end, where what is deleted takes least with it; the last step is what fails.
+        while end > 0 {
+            let from = end.saturating_sub(run);
+            let left = best.iter().enumerate().filter(|(index, _)| !(from..end).contains(index)).map(|(_, step)| step);
+            let shorter = without_orphans(left.cloned());
+            if shorter.last() == best.last() && fails(&shorter) {
+                best = shorter;
+            }
+            end = from.min(best.len() - 1);
+        }
+        run /= 2;
+    }
+    best
+}
+
+/// Without the steps on names that nothing makes any more.
+fn without_orphans(steps: impl Iterator<Item = Step>) -> Vec<Step> {
+    let mut made = vec!["null".to_owned(), "nowhere".to_owned()];
+    steps
+        .filter(|step| {
+            made.extend(step.name.clone());
+            step.target.as_ref().is_none_or(|target| made.contains(target))
+        })
+        .collect()
 }
 
 /// Deletes runs of steps, long ones first, then any two steps.

@@ -5,8 +5,8 @@
 use std::collections::BTreeSet;
 
 use hostview_sim::{
-    DeviceAddr, Event, FEATURE_REGISTER_RECORDS, Outcome, PageKind, Profile, RegisterCall, RegisterFlags, Rule,
-    SimHost, Then, Topic,
+    Access, DeviceAddr, Event, FEATURE_REGISTER_RECORDS, HostAddr, Outcome, PageKind, Profile, RegisterCall,
+    RegisterFlags, Rule, SimHost, Then, Topic,
 };
 use rstest::rstest;
 
@@ -312,6 +312,34 @@ fn what_a_free_brings_with_it(#[case] blocks: &[(PageKind, u64)], #[case] beside
         came.push(host.journal().last().unwrap().besides.map(|rule| rule.to_string()));
     }
     assert_eq!(came.iter().map(Option::as_deref).collect::<Vec<_>>(), besides);
+}
+
+#[test]
+fn an_access_comes_to_what_the_registration_lets_it() {
+    let mut host = host("a2a3");
+    let base = a(&mut host, PageKind::Ordinary, 2 * PAGE);
+    let rule = |host: &SimHost, offset: u64, bytes: u64, access| {
+        host.access_rule(HostAddr::new(base.get() + offset), bytes, access).to_string()
+    };
+    let both =
+        |host: &SimHost, offset, bytes| [Access::Read, Access::Write].map(|access| rule(host, offset, bytes, access));
+    assert_eq!(both(&host, 0, 1), ["M3", "M3"]);
+    flags(&mut host, base, RegisterFlags::READ_ONLY_VIEW.0, 0);
+    assert_eq!(both(&host, 0, 1), ["M1", "M2"]);
+    view(&mut host, base.wrapping_add(PAGE), PAGE);
+    assert_eq!(both(&host, PAGE, 1), ["M1", "M1"]);
+    // Over both pages what one of them refuses is refused; past them nothing is registered.
+    assert_eq!(both(&host, PAGE - 1, 2), ["M1", "M2"]);
+    assert_eq!(both(&host, PAGE, PAGE + 1), ["M3", "M3"]);
+}
+
+/// What lists and messages are made of.
+#[test]
+fn a_rule_says_its_name_and_how_it_is_known() {
+    let rule = Rule::find("v2-r11").unwrap();
+    assert_eq!((rule.id.name(), rule.evidence.name(), rule.topic.name()), ("v2-R11", "source", "register"));
+    let known: BTreeSet<&str> = Rule::all().iter().map(|rule| rule.evidence.name()).collect();
+    assert_eq!(known.into_iter().collect::<Vec<_>>(), ["assumed", "measured", "reported", "source", "trace"]);
 }
 
 #[test]

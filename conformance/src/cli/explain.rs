@@ -41,14 +41,14 @@ pub(super) struct ExplainArguments {
 const LOOKED_UP_ON: &str = "a2a3";
 
 pub(super) fn run(arguments: &ExplainArguments) -> Result<Exit, Wrong> {
-    let profile = arguments.profile.as_deref().map(Profile::find).transpose()?;
     let what = arguments.what.as_deref();
     if let Some(file) = what.filter(|what| is_file(what)) {
         if arguments.json {
             return Err(Wrong("--json lists rules; a case is told in words".to_owned()));
         }
-        return explain_file(Path::new(file), profile.as_ref(), arguments.line);
+        return explain_file(Path::new(file), arguments.profile.as_deref(), arguments.line);
     }
+    let profile = arguments.profile.as_deref().map(Profile::find).transpose()?;
     if arguments.line.is_some() {
         return Err(Wrong("--line goes with a file of sequences".to_owned()));
     }
@@ -120,10 +120,18 @@ fn looked_up(what: &str) -> Result<Vec<&'static Rule>, Wrong> {
     Ok(rules)
 }
 
-fn explain_file(file: &Path, profile: Option<&Profile>, line: Option<u32>) -> Result<Exit, Wrong> {
+fn explain_file(file: &Path, profile: Option<&str>, line: Option<u32>) -> Result<Exit, Wrong> {
+    let chosen = choose(file, profile, line)?;
+    let explained = chosen.explain().map_err(|hindrance| Wrong(format!("{}: {}", file.display(), hindrance.0)))?;
+    say(&case_text(&chosen.case, chosen.profile(), &explained));
+    Ok(Exit::Holds)
+}
+
+/// The one sequence of a file that is meant, on its own profile or on another.
+pub(super) fn choose(file: &Path, profile: Option<&str>, line: Option<u32>) -> Result<Prepared, Wrong> {
     let mut prepared = prepare(file)?;
     let place = file.display();
-    let chosen: Prepared = match (line.map(|line| line as usize), prepared.len()) {
+    let chosen = match (line.map(|line| line as usize), prepared.len()) {
         (Some(line), held) if line > held => {
             return Err(Wrong(format!("{place}: has no sequence {line}; it holds {held}")));
         }
@@ -131,11 +139,8 @@ fn explain_file(file: &Path, profile: Option<&Profile>, line: Option<u32>) -> Re
         (None, 1) => prepared.swap_remove(0),
         (None, held) => return Err(Wrong(format!("{place}: holds {held} sequences; say which: --line N"))),
     };
-    let chosen = match profile {
-        Some(profile) => chosen.on(profile)?,
-        None => chosen,
-    };
-    let explained = chosen.explain().map_err(|hindrance| Wrong(format!("{place}: {}", hindrance.0)))?;
-    say(&case_text(&chosen.case, chosen.profile(), &explained));
-    Ok(Exit::Holds)
+    match profile {
+        Some(profile) => Ok(chosen.on(profile)?),
+        None => Ok(chosen),
+    }
 }

@@ -10,6 +10,7 @@ mod mutants;
 mod out;
 mod replay;
 mod sdk;
+mod shrink;
 
 use std::fmt::Display;
 use std::process::ExitCode;
@@ -61,6 +62,7 @@ enum Command {
     Gate(gate::GateArguments),
     Replay(replay::ReplayArguments),
     Explain(explain::ExplainArguments),
+    Shrink(shrink::ShrinkArguments),
     Mutants(mutants::MutantsArguments),
     Sweep(cost::SweepArguments),
     Fit(cost::FitArguments),
@@ -96,6 +98,7 @@ pub(crate) fn run() -> ExitCode {
         Some(Command::ServeSubject(arguments)) => check::run_serve(&arguments),
         Some(Command::Replay(arguments)) => replay::run(&arguments),
         Some(Command::Explain(arguments)) => explain::run(&arguments),
+        Some(Command::Shrink(arguments)) => shrink::run(&arguments),
         Some(Command::Mutants(arguments)) => mutants::run(&arguments),
         Some(Command::Sweep(arguments)) => cost::run_sweep(&arguments),
         Some(Command::Fit(arguments)) => cost::run_fit(&arguments),
