@@ -67,7 +67,7 @@ fn every_case_is_explained_as_it_is_replayed() {
 #[case::an_error(&["DRV_ERROR_REPEATED_USERD"], "  v3-R9 ")]
 #[case::its_number(&["12"], "  v3-R9 ")]
 #[case::the_runtimes_number(&["507899"], "  F6 ")]
-#[case::a_sequence_of_many(&["fixtures/traces/driver-sequences.jsonl", "--line", "145"], "[v2-R15]")]
+#[case::a_sequence_of_many(&["fixtures/traces/driver-sequences.jsonl", "--sequence", "145"], "[v2-R15]")]
 #[case::another_profile(
     &["fixtures/cases/unregister-twice.toml", "--profile", "a5"],
     "The case says ok; what came is DRV_ERROR_NOT_SUPPORT (65534)."
@@ -87,11 +87,11 @@ fn what_is_asked_for_is_told(#[case] arguments: &[&str], #[case] said: &str) {
 #[case(&["DRV_ERROR_BSY"], "did you mean `DRV_ERROR_BUSY`?")]
 #[case(&["14"], "no rule of the simulated driver answers DRV_ERROR_NO_RESOURCES (14)")]
 #[case(&["absent.toml"], "absent.toml: no such file")]
-#[case(&["P1", "--line", "3"], "--line goes with a file of sequences")]
+#[case(&["P1", "--sequence", "3"], "--sequence goes with a file of sequences")]
 #[case(&["P1", "--profile", "a2a4"], "did you mean `a2a3`?")]
 #[case(&["--json", "fixtures/cases/unregister-twice.toml"], "--json lists rules")]
-#[case(&["fixtures/traces/driver-sequences.jsonl"], "holds 240 sequences; say which: --line N")]
-#[case(&["fixtures/traces/driver-sequences.jsonl", "--line", "241"], "has no sequence 241; it holds 240")]
+#[case(&["fixtures/traces/driver-sequences.jsonl"], "holds 240 sequences; say which: --sequence N")]
+#[case(&["fixtures/traces/driver-sequences.jsonl", "--sequence", "241"], "has no sequence 241; it holds 240")]
 fn a_wrong_question_is_answered_with_the_mend(#[case] arguments: &[&str], #[case] message: &str) {
     let run = explain(arguments);
     assert_eq!((run.code, run.out.as_str()), (Some(2), ""));

@@ -97,10 +97,10 @@ fn a_journal_is_replayed_and_explained() {
     let replay = hostview_in(folder.path(), &["replay", "run.jsonl"]);
     assert_eq!(replay.code, Some(0), "{}{}", replay.out, replay.err);
     assert!(replay.out.starts_with("ok    run.jsonl: 3 of 3 sequences, each call equal ("), "{}", replay.out);
-    let here = hostview_in(folder.path(), &["explain", "run.jsonl", "--line", "1"]);
+    let here = hostview_in(folder.path(), &["explain", "run.jsonl", "--sequence", "1"]);
     assert_eq!(here.code, Some(0), "{}", here.err);
     assert!(here.out.contains("what a program called\non a2a3") && !here.out.contains("The case says"), "{}", here.out);
-    let there = hostview_in(folder.path(), &["explain", "run.jsonl", "--line", "1", "--profile", "a2a3-64k"]);
+    let there = hostview_in(folder.path(), &["explain", "run.jsonl", "--sequence", "1", "--profile", "a2a3-64k"]);
     assert!(there.out.contains("[v2-R11]"), "{}", there.out);
     assert!(there.out.contains("The case says ok; what came is DRV_ERROR_NOT_SUPPORT"), "{}", there.out);
     // A line that was cut short is named.

@@ -133,7 +133,7 @@ fn a_case_of_a_library_is_made_shorter_in_its_process() {
 
 #[rstest]
 #[case(&["fixtures/cases/unregister-twice.toml"], "every step comes to what the case says; --profile NAME runs it as another")]
-#[case(&["fixtures/traces/driver-sequences.jsonl"], "holds 240 sequences; say which: --line N")]
+#[case(&["fixtures/traces/driver-sequences.jsonl"], "holds 240 sequences; say which: --sequence N")]
 #[case(&["absent.toml"], "absent.toml: no such file")]
 #[case(&["fixtures/cases/unregister-twice.toml", "--profile", "a2a4"], "did you mean `a2a3`?")]
 #[case(&["fixtures/cases/unregister-twice.toml", "-o", "fixtures"], "is a folder")]

@@ -28,9 +28,9 @@ pub(super) struct ExplainArguments {
     #[arg(long, value_name = "NAME|FILE")]
     profile: Option<String>,
 
-    /// Which sequence of a file that holds many, by its line
+    /// Which sequence of a file that holds many; 1 is the first
     #[arg(long, value_name = "N", requires = "what", value_parser = clap::value_parser!(u32).range(1..))]
-    line: Option<u32>,
+    sequence: Option<u32>,
 
     /// The rules as JSON
     #[arg(long)]
@@ -46,11 +46,11 @@ pub(super) fn run(arguments: &ExplainArguments) -> Result<Exit, Wrong> {
         if arguments.json {
             return Err(Wrong("--json lists rules; a case is told in words".to_owned()));
         }
-        return explain_file(Path::new(file), arguments.profile.as_deref(), arguments.line);
+        return explain_file(Path::new(file), arguments.profile.as_deref(), arguments.sequence);
     }
     let profile = arguments.profile.as_deref().map(Profile::find).transpose()?;
-    if arguments.line.is_some() {
-        return Err(Wrong("--line goes with a file of sequences".to_owned()));
+    if arguments.sequence.is_some() {
+        return Err(Wrong("--sequence goes with a file of sequences".to_owned()));
     }
     let rules = match what {
         None => Rule::all().to_vec(),
@@ -120,24 +120,24 @@ fn looked_up(what: &str) -> Result<Vec<&'static Rule>, Wrong> {
     Ok(rules)
 }
 
-fn explain_file(file: &Path, profile: Option<&str>, line: Option<u32>) -> Result<Exit, Wrong> {
-    let chosen = choose(file, profile, line)?;
+fn explain_file(file: &Path, profile: Option<&str>, sequence: Option<u32>) -> Result<Exit, Wrong> {
+    let chosen = choose(file, profile, sequence)?;
     let explained = chosen.explain().map_err(|hindrance| Wrong(format!("{}: {}", file.display(), hindrance.0)))?;
     say(&case_text(&chosen.case, chosen.profile(), &explained));
     Ok(Exit::Holds)
 }
 
 /// The one sequence of a file that is meant, on its own profile or on another.
-pub(super) fn choose(file: &Path, profile: Option<&str>, line: Option<u32>) -> Result<Prepared, Wrong> {
+pub(super) fn choose(file: &Path, profile: Option<&str>, sequence: Option<u32>) -> Result<Prepared, Wrong> {
     let mut prepared = prepare(file)?;
     let place = file.display();
-    let chosen = match (line.map(|line| line as usize), prepared.len()) {
-        (Some(line), held) if line > held => {
-            return Err(Wrong(format!("{place}: has no sequence {line}; it holds {held}")));
+    let chosen = match (sequence.map(|sequence| sequence as usize), prepared.len()) {
+        (Some(sequence), held) if sequence > held => {
+            return Err(Wrong(format!("{place}: has no sequence {sequence}; it holds {held}")));
         }
-        (Some(line), _) => prepared.swap_remove(line - 1),
+        (Some(sequence), _) => prepared.swap_remove(sequence - 1),
         (None, 1) => prepared.swap_remove(0),
-        (None, held) => return Err(Wrong(format!("{place}: holds {held} sequences; say which: --line N"))),
+        (None, held) => return Err(Wrong(format!("{place}: holds {held} sequences; say which: --sequence N"))),
     };
     match profile {
         Some(profile) => Ok(chosen.on(profile)?),

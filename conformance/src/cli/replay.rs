@@ -82,8 +82,8 @@ fn on_library(prepared: &[(PathBuf, Vec<Prepared>)], arguments: &ReplayArguments
     let (mut passed, mut failed, mut open) = (0_usize, 0_usize, 0_usize);
     for (file, cases) in prepared {
         for (index, case) in cases.iter().enumerate() {
-            let line = if cases.len() > 1 { format!(", line {}", index + 1) } else { String::new() };
-            let name = format!("{}{line}: {}", file.display(), title(&case.case));
+            let which = if cases.len() > 1 { format!(", sequence {}", index + 1) } else { String::new() };
+            let name = format!("{}{which}: {}", file.display(), title(&case.case));
             match case.run_on(&site) {
                 Ok(None) => {
                     passed += 1;
@@ -159,7 +159,7 @@ fn many(file: &Path, cases: &[Prepared]) -> (usize, usize) {
     ));
     for (index, prepared, discord) in &discords {
         let seed = prepared.case.seed.map_or_else(String::new, |seed| format!(", seed {seed}"));
-        say_line(&format!("      line {}{seed}, {}:", index + 1, prepared.case.profile));
+        say_line(&format!("      sequence {}{seed}, {}:", index + 1, prepared.case.profile));
         tell(prepared, discord);
         say_why(prepared, file, Some(index + 1));
     }
@@ -167,10 +167,10 @@ fn many(file: &Path, cases: &[Prepared]) -> (usize, usize) {
 }
 
 /// Where to read by which rules the device answered, where that can be seen.
-fn say_why(prepared: &Prepared, file: &Path, line: Option<usize>) {
+fn say_why(prepared: &Prepared, file: &Path, sequence: Option<usize>) {
     if prepared.is_explained() {
-        let line = line.map_or_else(String::new, |line| format!(" --line {line}"));
-        say_line(&format!("        by which rules: hostview explain {}{line}", file.display()));
+        let which = sequence.map_or_else(String::new, |sequence| format!(" --sequence {sequence}"));
+        say_line(&format!("        by which rules: hostview explain {}{which}", file.display()));
     }
 }
 

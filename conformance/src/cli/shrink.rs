@@ -25,9 +25,9 @@ pub(super) struct ShrinkArguments {
     #[arg(long, value_name = "NAME|FILE")]
     profile: Option<String>,
 
-    /// Which sequence of a file that holds many, by its line
+    /// Which sequence of a file that holds many; 1 is the first
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    line: Option<u32>,
+    sequence: Option<u32>,
 
     /// Where the case goes; to standard output when left out
     #[arg(long, short, value_name = "FILE")]
@@ -36,7 +36,7 @@ pub(super) struct ShrinkArguments {
 
 pub(super) fn run(arguments: &ShrinkArguments) -> Result<Exit, Wrong> {
     is_for_a_file(arguments.output.as_deref())?;
-    let chosen = choose(&arguments.file, arguments.profile.as_deref(), arguments.line)?;
+    let chosen = choose(&arguments.file, arguments.profile.as_deref(), arguments.sequence)?;
     let place = arguments.file.display();
     let Shortened { mut case, what, before } = chosen.shortened().map_err(|why| Wrong(format!("{place}: {why}")))?;
     let after = case.steps.len();
