@@ -222,6 +222,9 @@ impl Prepared {
             return Err(hindrance);
         }
         let discord = match (self.case.through, &self.subject) {
+            (Through::Driver, _) if self.case.is_journal => {
+                self.wherever_memory_lies().drive(&mut *site.fresh(&self.profile)?)
+            }
             (Through::Driver, _) => self.drive(&mut *site.fresh(&self.profile)?),
             (Through::Cache, SubjectChoice::Library(library)) => library.replay(site, &self.profile, &self.case),
             (Through::Cache, subject) => {
@@ -285,7 +288,12 @@ impl Prepared {
     pub fn on(mut self, argument: &str) -> Result<Self, ProfileError> {
         self.profile = Profile::find(argument)?.overridden(&self.case.profile_override, "[profile_override]")?;
         argument.clone_into(&mut self.case.profile);
-        Ok(self)
+        Ok(self.wherever_memory_lies())
+    }
+
+    /// The same case without the addresses that it was recorded with: they are of its own machine.
+    fn wherever_memory_lies(&self) -> Self {
+        self.with_steps(self.case.steps.iter().map(|step| Step { address: None, ..step.clone() }).collect())
     }
 
     /// The profile that it runs on.

@@ -88,6 +88,7 @@ fn what_is_asked_for_is_told(#[case] arguments: &[&str], #[case] said: &str) {
 #[case(&["14"], "no rule of the simulated driver answers DRV_ERROR_NO_RESOURCES (14)")]
 #[case(&["absent.toml"], "absent.toml: no such file")]
 #[case(&["P1", "--sequence", "3"], "--sequence goes with a file of sequences")]
+#[case(&["P1", "--differing"], "--differing goes with a case")]
 #[case(&["P1", "--profile", "a2a4"], "did you mean `a2a3`?")]
 #[case(&["--json", "fixtures/cases/unregister-twice.toml"], "--json lists rules")]
 #[case(&["fixtures/traces/driver-sequences.jsonl"], "holds 240 sequences; say which: --sequence N")]

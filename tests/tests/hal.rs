@@ -99,8 +99,13 @@ fn a_journal_is_replayed_and_explained() {
     assert!(replay.out.starts_with("ok    run.jsonl: 3 of 3 sequences, each call equal ("), "{}", replay.out);
     let here = hostview_in(folder.path(), &["explain", "run.jsonl", "--sequence", "1"]);
     assert_eq!(here.code, Some(0), "{}", here.err);
+    assert!(here.out.ends_with("\nEvery step comes to what the case says.\n"), "{}", here.out);
     assert!(here.out.contains("what a program called\non a2a3") && !here.out.contains("The case says"), "{}", here.out);
-    let there = hostview_in(folder.path(), &["explain", "run.jsonl", "--sequence", "1", "--profile", "a2a3-64k"]);
+    let there = hostview_in(
+        folder.path(),
+        &["explain", "run.jsonl", "--sequence", "1", "--profile", "a2a3-64k", "--differing"],
+    );
+    assert!(!there.out.contains("[C2]") && there.out.contains(" steps: a law breaks there, or"), "{}", there.out);
     assert!(there.out.contains("[v2-R11]"), "{}", there.out);
     assert!(there.out.contains("The case says ok; what came is DRV_ERROR_NOT_SUPPORT"), "{}", there.out);
     // A line that was cut short is named.

@@ -71,14 +71,16 @@ pub fn load_text(text: &str, place: &str) -> Result<Vec<Case>, CaseError> {
 
 fn json_lines(text: &str, place: &str) -> Result<Vec<Case>, CaseError> {
     let mut cases: Vec<Case> = Vec::new();
-    let (mut names, mut is_journal) = (Names::default(), false);
+    let mut names = Names::default();
     for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         let is_step = line.trim_start().starts_with("{\"op\"") || from_json_key(line, "op");
         let is_call = !is_step && from_json_key(line, "call");
-        is_journal |= is_call;
         match cases.last_mut() {
             Some(case) if is_step => case.steps.push(from_json::<Step>(line, place, index + 1)?),
-            Some(case) if is_call => case.steps.extend(names.step(&from_json(line, place, index + 1)?)),
+            Some(case) if is_call => {
+                case.is_journal = true;
+                case.steps.extend(names.step(&from_json(line, place, index + 1)?));
+            }
             // What is called after a device was closed is a sequence of its own, on a driver that remembers nothing.
             Some(case) if from_json_key(line, "closed") => {
                 let next = Case { steps: Vec::new(), ..case.clone() };
@@ -98,7 +100,7 @@ fn json_lines(text: &str, place: &str) -> Result<Vec<Case>, CaseError> {
         }
     }
     // A program that ends with closing its devices calls nothing more, and one that only asks calls nothing at all.
-    if is_journal {
+    if cases.iter().any(|case| case.is_journal) {
         cases.retain(|case| !case.steps.is_empty());
     }
     Ok(cases)

@@ -412,4 +412,7 @@ pub struct Case {
     /// The steps.
     #[serde(default, rename = "step", alias = "steps")]
     pub steps: Vec<Step>,
+    /// Whether it was read from a journal of the drop-in library.
+    #[serde(skip)]
+    pub is_journal: bool,
 }

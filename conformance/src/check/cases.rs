@@ -32,6 +32,7 @@ pub fn law_as_case(law: &'static DriverLaw, profile: &Profile, argument: &str) -
             bookkeeping: false,
             profile_override: toml::Table::new(),
             steps,
+            is_journal: false,
         }),
     }
 }
@@ -61,6 +62,7 @@ pub(super) fn case_of(
         bookkeeping: false,
         profile_override,
         steps,
+        is_journal: false,
     }
 }
 

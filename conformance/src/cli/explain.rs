@@ -32,6 +32,10 @@ pub(super) struct ExplainArguments {
     #[arg(long, value_name = "N", requires = "what", value_parser = clap::value_parser!(u32).range(1..))]
     sequence: Option<u32>,
 
+    /// Of a case the steps alone that do not come to what it says
+    #[arg(long, requires = "what")]
+    differing: bool,
+
     /// The rules as JSON
     #[arg(long)]
     json: bool,
@@ -46,7 +50,13 @@ pub(super) fn run(arguments: &ExplainArguments) -> Result<Exit, Wrong> {
         if arguments.json {
             return Err(Wrong("--json lists rules; a case is told in words".to_owned()));
         }
-        return explain_file(Path::new(file), arguments.profile.as_deref(), arguments.sequence);
+        let chosen = choose(Path::new(file), arguments.profile.as_deref(), arguments.sequence)?;
+        let explained = chosen.explain().map_err(|hindrance| Wrong(format!("{file}: {}", hindrance.0)))?;
+        say(&case_text(&chosen.case, chosen.profile(), &explained, arguments.differing));
+        return Ok(Exit::Holds);
+    }
+    if arguments.differing {
+        return Err(Wrong("--differing goes with a case".to_owned()));
     }
     let profile = arguments.profile.as_deref().map(Profile::find).transpose()?;
     if arguments.sequence.is_some() {
@@ -118,13 +128,6 @@ fn looked_up(what: &str) -> Result<Vec<&'static Rule>, Wrong> {
         )));
     }
     Ok(rules)
-}
-
-fn explain_file(file: &Path, profile: Option<&str>, sequence: Option<u32>) -> Result<Exit, Wrong> {
-    let chosen = choose(file, profile, sequence)?;
-    let explained = chosen.explain().map_err(|hindrance| Wrong(format!("{}: {}", file.display(), hindrance.0)))?;
-    say(&case_text(&chosen.case, chosen.profile(), &explained));
-    Ok(Exit::Holds)
 }
 
 /// The one sequence of a file that is meant, on its own profile or on another.

@@ -265,6 +265,7 @@ fn tell_differences(
             bookkeeping: false,
             profile_override: hostview::check::overrides(&machine.like, &machine.profile),
             steps: steps.clone(),
+            is_journal: false,
         };
         write(&file, &to_toml(&case))?;
         let shown = wrapped(&format!("step {}: {what}", difference.step + 1), "  ", "    ");

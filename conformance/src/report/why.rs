@@ -96,16 +96,18 @@ pub fn rule_as_json(rule: &Rule) -> Value {
     })
 }
 
-/// A case, step by step: what the device did, and each rule where it first decides.
+/// A case, step by step: what the device did, and each rule where it first decides. All steps, or those alone that break a law or do
+/// not come to what the case says.
 #[must_use]
-pub fn case_text(case: &Case, profile: &Profile, explained: &[Explained]) -> String {
+pub fn case_text(case: &Case, profile: &Profile, explained: &[Explained], differing_alone: bool) -> String {
     let mut text = String::new();
     if !case.title.is_empty() {
         text += &format!("{}\n", wrapped(&case.title, "", "  "));
     }
     text += &format!("{}\n", wrapped(&format!("on {}: {}", profile.name, profile.summary), "", "  "));
     let mut shown: BTreeSet<RuleId> = BTreeSet::new();
-    for Explained { steps, told, mismatch, breaches } in explained {
+    let differs = |explained: &&Explained| explained.mismatch.is_some() || !explained.breaches.is_empty();
+    for Explained { steps, told, mismatch, breaches } in explained.iter().filter(|it| !differing_alone || differs(it)) {
         text.push('\n');
         for index in steps.clone() {
             text +=
@@ -128,11 +130,20 @@ pub fn case_text(case: &Case, profile: &Profile, explained: &[Explained]) -> Str
             text += &format!("{}\n", wrapped(&format!("{} breaks: {}", breach.law, breach.what), "     ", "       "));
         }
         if let Some(mismatch) = mismatch {
-            let differs = format!("The case says {}; what came is {}.", mismatch.expected, mismatch.came);
-            text += &format!("{}\n", wrapped(&differs, "     ", "       "));
+            let otherwise = format!("The case says {}; what came is {}.", mismatch.expected, mismatch.came);
+            text += &format!("{}\n", wrapped(&otherwise, "     ", "       "));
         }
     }
-    text
+    let count = explained.iter().filter(differs).count();
+    text + &match count {
+        0 => "\nEvery step comes to what the case says.\n".to_owned(),
+        count => {
+            format!(
+                "\n{count} of {} steps: a law breaks there, or what comes is not what the case says.\n",
+                case.steps.len()
+            )
+        }
+    }
 }
 
 fn rules_of(told: &Told) -> [Option<RuleId>; 2] {
