@@ -575,3 +575,26 @@ fn a_symbol_that_views_need_costs_their_laws_as_well() {
     // What needs no copy is checked all the same.
     assert_eq!((mark(&text, 11), mark(&text, 1), mark(&text, 12)), ('?', '.', '.'), "{text}");
 }
+
+/// Where a program's memory lay is of the machine that it ran on: on another one its calls are made again, wherever memory lies.
+#[test]
+fn a_journal_is_replayed_on_a_machine_wherever_memory_lies_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(hal) = stand_in(folder.path(), "PLAIN") else { return };
+    let journal = [
+        r#"{"profile":"a2a3"}"#,
+        r#"{"call":"alloc","device":0,"bytes":5000,"kind":"ordinary","answer":"allocated","gave":"0x12c012345000","injected":false,"cost_us":0.0}"#,
+        r#"{"call":"register","address":"0x12c012345000","bytes":5000,"flags":2,"device":0,"answer":"registered","gave":"0x12c012345000","injected":false,"cost_us":1.0}"#,
+        r#"{"call":"unregister","address":"0x12c012346000","device":0,"answer":"failed","gave":"DRV_ERROR_PARA_ERROR","injected":false,"cost_us":0.0}"#,
+        r#"{"call":"unregister","address":"0x12c012345000","device":0,"answer":"done","injected":false,"cost_us":1.0}"#,
+        r#"{"call":"free","address":"0x12c012345000","answer":"done","injected":false,"cost_us":0.0}"#,
+    ];
+    fs::write(folder.path().join("run.jsonl"), journal.join("\n")).unwrap();
+    let (code, text) = run("a2a3", folder.path(), &["replay", "run.jsonl"]);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("expected: 0x12c012345000"), "{text}");
+    let hal = hal.display().to_string();
+    let (code, text) = run("a2a3", folder.path(), &["replay", "--hal", &hal, "--device", "0", "run.jsonl"]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("1 passed, 0 failed"), "{text}");
+}
