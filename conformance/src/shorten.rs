@@ -6,7 +6,7 @@ use crate::case::{Case, Expect, ExpectTable, Step, Through};
 use crate::driver_run::DriverRun;
 use crate::expect::Mismatch;
 use crate::explain::Told;
-use crate::laws::LawId;
+use crate::laws::{LawId, view_laws};
 use crate::replay::Prepared;
 use crate::report::describe_step;
 use crate::sequence::Setting;
@@ -105,22 +105,18 @@ impl Prepared {
     }
 
     fn fewer_operations(&self) -> Result<(Vec<Step>, String), NotShortened> {
-        let setting = Setting { site: &Simulator, profile: self.profile(), subject: self.subject(), without: &[] };
+        // Of a case that is about a law the others are not asked.
         let wanted = self.case.expect_law_broken.first();
+        let others = view_laws().iter().map(|law| law.law.id).filter(|id| wanted.is_some_and(|wanted| wanted != id.0));
+        let without: Vec<LawId> = others.collect();
+        let setting = Setting { site: &Simulator, profile: self.profile(), subject: self.subject(), without: &without };
         let breach = |steps: &[Step]| {
             let run = setting.run_fresh(steps).map_err(|hindrance| NotShortened::Hindered(hindrance.0));
             run.map(|result| result.breach)
         };
-        // A law that is said to break may come second.
-        let is_it = |law: LawId| wanted.is_none_or(|wanted| wanted == law.0);
         let Some(found) = breach(&self.case.steps)? else {
             return Err(if self.run().discord.is_some() { NotShortened::NoLaw } else { NotShortened::Passes });
         };
-        if !is_it(found.law) {
-            let what =
-                format!("{} breaks before {} does; shrink it with that one", found.law, wanted.map_or("", |law| law));
-            return Err(NotShortened::Hindered(what));
-        }
         let steps: Vec<Step> = self.case.steps[..=found.step.min(self.case.steps.len() - 1)].to_vec();
         let breaks = |candidate: &[Step]| breach(candidate).ok().flatten().is_some_and(|other| other.law == found.law);
         let steps = shrink(steps, breaks);
