@@ -197,11 +197,11 @@ use Then::{Does, Fails};
 
 rules! {
     Capabilities {
-        BAR_MEM = "P1": "ordinary pages can be registered (bar_mem)"
+        BAR_MEM = "P1": "ordinary pages can be registered (bar_mem; v3 reports it, and asks none of these when it registers)"
             => Does("the host's page is the device's, the host can combine writes, and the chip reports it"),
             Source "svm_master_dev_capability.c; hw-native-sys/simpler#1531",
             by "host.page_size" "device.page_size" "host.write_combining" "device.reports_bar" "capabilities.bar_mem";
-        BAR_HUGE_MEM = "P2": "huge pages can be registered (bar_huge_mem)"
+        BAR_HUGE_MEM = "P2": "huge pages can be registered (bar_huge_mem; as for P1)"
             => Does("the host can combine writes, and the chip reports it; the page sizes are not asked"),
             Source "svm_master_dev_capability.c",
             by "host.write_combining" "device.reports_bar" "capabilities.bar_huge_mem";

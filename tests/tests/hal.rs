@@ -108,6 +108,14 @@ fn a_journal_is_replayed_and_explained() {
     assert!(!there.out.contains("[C2]") && there.out.contains(" steps: a law breaks there, or"), "{}", there.out);
     assert!(there.out.contains("[v2-R11]"), "{}", there.out);
     assert!(there.out.contains("The case says ok; what came is DRV_ERROR_NOT_SUPPORT"), "{}", there.out);
+    // Programs that run at once have a file each.
+    for _ in 0..2 {
+        run("small", &[("HOSTVIEW_JOURNAL", &folder.path().join("each-%p.jsonl").display().to_string())]);
+    }
+    let names =
+        std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let each: Vec<String> = names.filter(|name| name.starts_with("each-")).collect();
+    assert!(each.len() == 2 && !each.iter().any(|name| name.contains('%')), "{each:?}");
     // A line that was cut short is named.
     let text = std::fs::read_to_string(&journal).unwrap();
     std::fs::write(&journal, &text[..text.len() - 20]).unwrap();

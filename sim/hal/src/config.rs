@@ -62,12 +62,12 @@ fn absolute(name: &str) -> String {
     path.map_or_else(|| name.to_owned(), |path| path.display().to_string())
 }
 
-/// `stderr`, or a file that is added to.
+/// `stderr`, or a file that is added to; `%p` in its name is the process, so that several do not write into one.
 fn sink(name: &str, to: &str) -> Result<Sink, String> {
     if to == "stderr" {
         return Ok(Box::new(std::io::stderr()));
     }
-    let path = PathBuf::from(to);
+    let path = PathBuf::from(to.replace("%p", &std::process::id().to_string()));
     let file = OpenOptions::new().create(true).append(true).open(&path);
     file.map(|file| Box::new(file) as Sink).map_err(|error| format!("{name}: {to}: cannot be written: {error}"))
 }
