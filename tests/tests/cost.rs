@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use hostview::cost::decide::{Way, decide};
+use hostview::cost::decide::{Served, Way, decide};
 use hostview::cost::fit::{Call, Fit, fit};
 use hostview::cost::table::{Sweep, load};
 use hostview::cost::workload::{self, Workload};
@@ -147,7 +147,7 @@ fn the_seeds_verdict_follows_from_its_rule_and_another_rule_gives_the_other() {
     let profile = Profile::shipped("a2a3").unwrap();
     let mut work = paged_attention();
     let decision = decide(&work, &profile);
-    let pairs: Vec<f64> = decision.tensors.iter().map(|(_, _, pair, ..)| *pair).collect();
+    let pairs: Vec<f64> = decision.tensors.iter().map(|tensor| tensor.pair).collect();
     assert!(near(pairs[0], 5.2, 0.05) && near(pairs[1], 18.8, 0.05), "{pairs:?}");
     assert!(near(decision.bind, 24.0, 0.05) && !decision.ships);
     assert!(near(decision.bind / work.run_us, 0.04, 0.05));
@@ -161,7 +161,7 @@ fn the_seeds_other_figures_come_out() {
     let from = |bytes| decision.crossovers.iter().find(|row| row.bytes == bytes).unwrap();
     assert_eq!((from(1 << 10).from_access, from(256 << 10).from_access), (1, 2));
     assert!(near(from(256 << 20).pair, 1765.0, 0.01));
-    let (_, _, _, copies, best) = &decision.tensors[1];
+    let Served { copies, best, .. } = &decision.tensors[1];
     assert!((156_000.0..160_000.0).contains(copies), "16,384 reads: {copies}");
     assert_eq!(*best, Way::Cache);
 }
@@ -202,7 +202,7 @@ fn only_what_is_accessed_is_mapped_and_a_cache_only_grows() {
     let work = workload::load(&fixture("workloads/large_touched_once.toml")).unwrap();
     let decision = decide(&work, &profile);
     assert_eq!(decision.growth, [(1, 1 << 20), (10, 17 << 20), (100, 273 << 20)]);
-    assert!(decision.tensors.iter().any(|(.., best)| *best == Way::Copies), "touched once: a copy is cheapest");
+    assert!(decision.tensors.iter().any(|tensor| tensor.best == Way::Copies), "touched once: a copy is cheapest");
 }
 
 #[rstest]

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use hostview::case::Via;
-use hostview::cost::decide::{Decision, decide};
+use hostview::cost::decide::{Decision, Served, decide};
 use hostview::cost::fit::{Call, Estimate, Fit, Line, fit, teardown};
 use hostview::cost::model::{Model, kind_of, said};
 use hostview::cost::plot::{decision_svg, sweep_svg};
@@ -465,7 +465,7 @@ fn describe(work: &workload::Workload, profile: &Profile, decision: &Decision) -
         )
     );
     text += &format!("\n  {:<25} {:>12} {:>10} {:>13}  best\n", "tensor", "bytes", "pair", "copies a run");
-    for (name, bytes, pair, copies, best) in &decision.tensors {
+    for Served { name, bytes, pair, copies, best } in &decision.tensors {
         text += &format!("  {name:<25} {bytes:>12} {:>10} {:>13}  {}\n", said(*pair), said(*copies), best.word());
     }
     text += &format!(

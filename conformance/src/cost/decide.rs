@@ -99,13 +99,28 @@ pub struct Turning {
     pub at_zero: f64,
 }
 
+/// A tensor that is touched, and what serves it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Served {
+    /// Its name.
+    pub name: String,
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// What mapping and unmapping it once costs, in microseconds.
+    pub pair: f64,
+    /// What device copies cost in a run, in microseconds.
+    pub copies: f64,
+    /// The way that is cheapest for it.
+    pub best: Way,
+}
+
 /// What a workload comes to on a profile.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Decision {
     /// Each way, in the order of [`Way`].
     pub outcomes: Vec<Outcome>,
-    /// Each touched tensor with its pair, its copies a run, and the way that is cheapest for it.
-    pub tensors: Vec<(String, u64, f64, f64, Way)>,
+    /// Each touched tensor.
+    pub tensors: Vec<Served>,
     /// Whether the rule's policy ships.
     pub ships: bool,
     /// What a bind costs under the rule's policy, in microseconds.
@@ -133,10 +148,12 @@ pub fn decide(workload: &Workload, profile: &Profile) -> Decision {
         [Way::MapEverything, Way::Rebuild, Way::Cache, Way::Copies, Way::BestMix].map(weigh).into();
     let bind = weigh(workload.rule.ship.into()).per_bind;
     let tensors = touched(workload)
-        .map(|tensor| {
-            let pair = pair(&model, tensor);
-            let copies = copies(&model, tensor);
-            (tensor.name.clone(), tensor.bytes, pair, copies, cheapest(workload, &model, tensor))
+        .map(|tensor| Served {
+            name: tensor.name.clone(),
+            bytes: tensor.bytes,
+            pair: pair(&model, tensor),
+            copies: copies(&model, tensor),
+            best: cheapest(workload, &model, tensor),
         })
         .collect();
     Decision {
