@@ -125,6 +125,20 @@ fn thirty_eight_gib_of_allocations_cost_some_mib() {
     assert!(grown < 64 << 20, "grew by {grown} bytes");
 }
 
+/// What ends a view ends no other, and memory stays protected: books would tell the same.
+#[test]
+fn the_end_of_a_view_leaves_its_neighbours_to_the_host() {
+    for kind in [PageKind::Ordinary, PageKind::Huge] {
+        let mut host = a2a3();
+        let bases: Vec<DeviceAddr> = (0..3).map(|_| host.alloc(0, kind, 4 << 20).unwrap()).collect();
+        let views: Vec<HostAddr> = bases.iter().map(|base| view(&mut host, *base, 4 << 20)).collect();
+        host.unregister(bases[1], 0).unwrap();
+        let readable: Vec<bool> = views.iter().map(|view| host.host_read(*view, &mut [0]).is_ok()).collect();
+        assert_eq!(readable, [true, false, true]);
+        assert_eq!(host.memory_mode(), &MemoryMode::Protected);
+    }
+}
+
 #[test]
 fn memory_that_the_kernel_has_back_reads_as_zeroes_to_its_next_owner() {
     for mut host in [a2a3(), books()] {
