@@ -8,6 +8,8 @@ use std::fmt;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::config::nearest;
+
 macro_rules! codes {
     ($(#[$doc:meta])* $name:ident: $repr:ty { $($(#[$vdoc:meta])* $variant:ident = $code:literal, $text:literal;)* }) => {
         $(#[$doc])*
@@ -54,7 +56,11 @@ macro_rules! codes {
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
                 let name = String::deserialize(deserializer)?;
-                Self::from_name(&name).ok_or_else(|| D::Error::custom(format!("no error is called `{name}`")))
+                Self::from_name(&name).ok_or_else(|| {
+                    let near = nearest(&name, Self::ALL.iter().map(|error| error.name()));
+                    let mend = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+                    D::Error::custom(format!("no error is called `{name}`{mend}"))
+                })
             }
         }
 

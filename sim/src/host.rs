@@ -275,7 +275,7 @@ impl SimHost {
     /// By the tables of `driver-source.md` §14.
     pub fn unregister(&mut self, address: DeviceAddr, device: u32) -> Result<(), DrvError> {
         self.call(
-            Call::Unregister { address, device },
+            Call::Unregister { address, device, flags: None },
             |()| Outcome::Done,
             |host| match host.profile.driver.generation {
                 Generation::V2 => host.unregister_v2(address, device),
@@ -291,7 +291,7 @@ impl SimHost {
     /// As [`SimHost::unregister`], after the checks of the flag word.
     pub fn unregister_ex(&mut self, address: DeviceAddr, device: u32, flags: RegisterFlags) -> Result<(), DrvError> {
         self.call(
-            Call::Unregister { address, device },
+            Call::Unregister { address, device, flags: Some(flags.0) },
             |()| Outcome::Done,
             |host| match host.profile.driver.generation {
                 Generation::V2 => host.unregister_ex_v2(address, device, flags),

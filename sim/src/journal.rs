@@ -86,6 +86,9 @@ pub enum Call {
         address: DeviceAddr,
         /// The device id passed.
         device: u32,
+        /// The flag word passed to `halHostUnregisterEx`; `halHostUnregister` has none.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        flags: Option<u32>,
     },
     /// A copy to the device.
     CopyIn {

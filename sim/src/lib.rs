@@ -4,7 +4,7 @@
 //! huge pages, the driver's user-space cache of freed blocks, registration of whole pages into the host, what each call
 //! costs, and memory that really faults where no registration allows it. [`Profile`] says which host it is.
 //!
-//! Each answer of the driver comes of a [`Rule`], which names its evidence, and each [`Event`] names its rule.
+//! Each call in the journal comes to a [`Rule`], which names its evidence: see [`Event`].
 //!
 //! Not simulated: registration of host memory into the device, shared and reserved (VMM) memory, giant pages, host agents,
 //! and what two threads inside one driver call can do to each other.

@@ -252,10 +252,13 @@ impl Profile {
     ///
     /// Whatever [`Profile::shipped`] or [`Profile::load`] answer.
     pub fn find(name_or_path: &str) -> Result<Self, ProfileError> {
-        let path = Path::new(name_or_path);
-        let is_file =
-            path.extension().is_some_and(|ext| ext == "toml") || name_or_path.contains(std::path::is_separator);
-        if is_file { Self::load(path) } else { Self::shipped(name_or_path) }
+        if Self::is_path(name_or_path) { Self::load(Path::new(name_or_path)) } else { Self::shipped(name_or_path) }
+    }
+
+    /// Whether [`Profile::find`] takes a word for a path, and not for a name.
+    #[must_use]
+    pub fn is_path(word: &str) -> bool {
+        Path::new(word).extension().is_some_and(|ext| ext == "toml") || word.contains(std::path::is_separator)
     }
 
     /// Reads a profile from a file.

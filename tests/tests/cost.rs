@@ -285,7 +285,11 @@ fn a_bad_sweep_names_its_line(#[case] text: &str, #[case] message: &str) {
 #[case::out_of_order("/mappings/1/bytes", "64", "hostview: s.json: mappings[1]: sizes must grow: 64 follows 65536")]
 #[case::of_no_time("/mappings/0/register/min", "0", "hostview: s.json: mappings[0]: `register` takes 0 to ")]
 #[case::over_the_median("/mappings/0/unregister/median", "0.5", "hostview: s.json: mappings[0]: `unregister` takes ")]
-#[case::of_less_than_no_time("/copies/0/to_host/p99", "-1", "hostview: s.json: copies[0]: `to_host` takes ")]
+#[case::of_less_than_no_time(
+    "/copies/0/to_host/p99",
+    "-1",
+    "hostview: s.json: copies[0]: `to_host.p99` is -1; a call takes"
+)]
 #[case::to_the_device(
     "/copies/1/to_device",
     "{\"min\": 1, \"median\": -1}",

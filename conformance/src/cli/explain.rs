@@ -15,7 +15,7 @@ use super::{Exit, Wrong};
 
 /// Says why the simulated device answers what it answers
 ///
-/// Every answer of the simulated driver comes of a rule with a name. Without an argument all of them are listed, each with its
+/// Every allocation, free, registration, copy and access comes to a rule with a name. Without an argument all of them are listed, each with its
 /// evidence: measured, read in the driver's source, seen in recorded sequences, reported, or assumed. A case is run step by step,
 /// each call with the rule that decided it.
 #[derive(Debug, Args)]
@@ -97,7 +97,7 @@ fn is_file(what: &str) -> bool {
     let path = Path::new(what);
     what.contains(std::path::is_separator)
         || path.extension().is_some_and(|end| end == "toml" || end == "jsonl")
-        || path.is_file()
+        || path.exists()
 }
 
 /// The rules that a word on the command line means.

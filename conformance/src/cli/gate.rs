@@ -231,8 +231,8 @@ fn tell_failures(site: &LibrarySite, outcome: &Outcome, arguments: &GateArgument
     Ok(())
 }
 
-/// A difference that was told.
-struct Told {
+/// What the machine answers otherwise than a rule of the simulator says, as it was told.
+struct Contradiction {
     what: String,
     file: PathBuf,
     rule: Option<RuleId>,
@@ -244,7 +244,7 @@ fn tell_differences(
     machine: &Machine,
     outcome: &Outcome,
     arguments: &GateArguments,
-) -> Result<Vec<Told>, Wrong> {
+) -> Result<Vec<Contradiction>, Wrong> {
     let mut told = Vec::new();
     let mut text = String::new();
     for (law, here, there) in &outcome.unlike {
@@ -276,7 +276,7 @@ fn tell_differences(
         }
         text += &format!("    hostview replay {} {}\n", named(site), file.display());
         text += &format!("    hostview explain {}\n", file.display());
-        told.push(Told { what, file, rule: difference.rule });
+        told.push(Contradiction { what, file, rule: difference.rule });
     }
     let beside = format!(
         "Beside the simulator of this machine: {} of the {} D-laws that were checked come to the same, and {} of {} drawn \
@@ -356,7 +356,13 @@ fn last_word(outcome: &Outcome, simulator: bool, allowed: &[LawId]) -> (String, 
     }
 }
 
-fn as_json(machine: &Machine, devices: &[u32], outcome: &Outcome, differences: &[Told], last_word: &str) -> Value {
+fn as_json(
+    machine: &Machine,
+    devices: &[u32],
+    outcome: &Outcome,
+    differences: &[Contradiction],
+    last_word: &str,
+) -> Value {
     let unlike: Vec<Value> = outcome
         .unlike
         .iter()
@@ -364,7 +370,7 @@ fn as_json(machine: &Machine, devices: &[u32], outcome: &Outcome, differences: &
         .collect();
     let differences: Vec<Value> = differences
         .iter()
-        .map(|Told { what, file, rule }| json!({ "what": what, "case_file": file, "rule": rule }))
+        .map(|Contradiction { what, file, rule }| json!({ "what": what, "case_file": file, "rule": rule }))
         .collect();
     let (verdict, open) = match &outcome.verdict {
         Verdict::Accepted => ("accepted", Vec::new()),

@@ -177,9 +177,10 @@ fn event_text(event: &Event) -> String {
             let device = if device == 0 { String::new() } else { format!(" for device {device}") };
             format!("register {} from {address}{flags}{device}", ByteCount(bytes))
         }
-        Call::Unregister { address, device } => {
+        Call::Unregister { address, device, flags } => {
+            let flags = flags.map_or_else(String::new, |flags| format!(" with flags {flags:#x}"));
             let device = if device == 0 { String::new() } else { format!(" for device {device}") };
-            format!("unregister {address}{device}")
+            format!("unregister {address}{flags}{device}")
         }
         Call::CopyIn { address, bytes } => format!("copy {} to {address}", ByteCount(bytes)),
         Call::CopyOut { address, bytes } => format!("copy {} from {address}", ByteCount(bytes)),

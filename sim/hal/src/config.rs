@@ -58,7 +58,7 @@ impl Config {
 
 /// A profile's name, or its file from wherever it is looked at.
 fn absolute(name: &str) -> String {
-    let path = std::path::absolute(name).ok().filter(|path| path.is_file());
+    let path = std::path::absolute(name).ok().filter(|_| Profile::is_path(name));
     path.map_or_else(|| name.to_owned(), |path| path.display().to_string())
 }
 
