@@ -33,6 +33,23 @@ pub fn compile(compiler: &str, source: &str, output: &Path, arguments: &[&str]) 
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
 }
 
+/// Where the header of a subject is, in the repository.
+pub const SUBJECT_HEADERS: &str = "conformance/sdk/include";
+
+/// Compiles a subject of `fixtures/subjects` into `libNAME.so` of a folder, in C or C++ by its name.
+///
+/// # Panics
+///
+/// As [`compile`].
+pub fn subject(folder: &Path, name: &str, source: &str, arguments: &[&str]) {
+    let library = folder.join(format!("lib{name}.so"));
+    let headers = format!("-I{}", root().join(SUBJECT_HEADERS).display());
+    let is_cpp = Path::new(source).extension().is_some_and(|end| end == "cpp");
+    let (compiler, standard) = if is_cpp { ("g++", "-std=c++17") } else { ("cc", "-std=c11") };
+    let before = [standard, "-pedantic", "-D_GNU_SOURCE", "-shared", "-fPIC", &headers];
+    compile(compiler, &format!("fixtures/subjects/{source}"), &library, &[&before, arguments].concat());
+}
+
 /// Whether a C compiler is here; a test that needs one says that it is skipped where there is none.
 #[must_use]
 pub fn has_compiler(compiler: &str) -> bool {

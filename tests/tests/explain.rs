@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use hostview_tests::c::{compile, has_compiler};
+use hostview_tests::c::{has_compiler, subject};
 use hostview_tests::{hostview_in, root};
 use rstest::rstest;
 
@@ -120,9 +120,7 @@ fn a_subject_in_a_process_of_its_own_cannot_be_looked_into() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let headers = format!("-I{}", root().join("conformance/sdk/include").display());
-    let library = folder.path().join("libcache.so");
-    compile("cc", "fixtures/subjects/budget_cache.c", &library, &["-shared", "-fPIC", &headers]);
+    subject(folder.path(), "cache", "budget_cache.c", &[]);
     let case = "profile = \"a2a3\"\nthrough = \"cache\"\nsubject = \"./libcache.so\"\n[[step]]\nop = \"finalize\"\n";
     std::fs::write(folder.path().join("case.toml"), case).unwrap();
     let run = hostview_in(folder.path(), &["explain", "case.toml"]);

@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use hostview_tests::c::{compile, has_compiler, library_folder};
+use hostview_tests::c::{self, compile, has_compiler, library_folder};
 use hostview_tests::{binary, root};
 use rstest::rstest;
 
@@ -434,10 +434,7 @@ fn a_stand_in_that_hangs_is_called_no_more() {
 /// A subject from a library, in a folder.
 fn subject(folder: &Path, source: &str, compiler: &str, defines: &str) -> Option<String> {
     has_compiler(compiler).then(|| {
-        let library = folder.join("libsubject.so");
-        let headers = format!("-I{}", root().join("conformance/sdk/include").display());
-        let source = format!("fixtures/subjects/{source}");
-        compile(compiler, &source, &library, &["-shared", "-fPIC", &headers, defines]);
+        c::subject(folder, "subject", source, &[defines]);
         "./libsubject.so".to_owned()
     })
 }

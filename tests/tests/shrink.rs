@@ -5,7 +5,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use hostview_tests::c::{compile, has_compiler};
+use hostview_tests::c::{has_compiler, subject};
 use hostview_tests::{hostview_in, root};
 use rstest::rstest;
 
@@ -125,10 +125,7 @@ fn a_case_of_a_library_is_made_shorter_in_its_process() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let headers = format!("-I{}", root().join("conformance/sdk/include").display());
-    let library = folder.path().join("libcache.so");
-    let arguments = ["-shared", "-fPIC", &headers, "-DBUDGET_OFF_BY_ONE"];
-    compile("cc", "fixtures/subjects/budget_cache.c", &library, &arguments);
+    subject(folder.path(), "cache", "budget_cache.c", &["-DBUDGET_OFF_BY_ONE"]);
     let mut case = "profile = \"a2a3\"\nthrough = \"cache\"\nsubject = \"./libcache.so\"\n".to_owned();
     for name in ["p", "q", "r", "s"] {
         let bytes = if name == "q" { 4096 } else { 1_500_000 };

@@ -2,33 +2,25 @@
 
 #![allow(missing_docs)]
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
-use hostview_tests::c::{compile, has_compiler};
+use hostview_tests::c::{SUBJECT_HEADERS, compile, has_compiler, subject};
 use hostview_tests::{hostview_in, root};
 use rstest::rstest;
 
-const HEADERS: &str = "conformance/sdk/include";
-
-fn library(folder: &Path, name: &str, source: &str, compiler: &str, macros: &[&str]) -> PathBuf {
-    let output = folder.join(format!("lib{name}.so"));
-    let headers = format!("-I{}", root().join(HEADERS).display());
-    let mut arguments = vec!["-shared", "-fPIC", &headers];
-    arguments.extend(macros);
-    compile(compiler, source, &output, &arguments);
-    output
-}
-
-fn cpp(folder: &Path, name: &str, macros: &[&str]) -> PathBuf {
-    let macros: Vec<&str> = ["-std=c++17"].into_iter().chain(macros.iter().copied()).collect();
-    library(folder, name, "fixtures/subjects/hash_map_cache.cpp", "g++", &macros)
+fn cpp(folder: &Path, name: &str, macros: &[&str]) {
+    subject(folder, name, "hash_map_cache.cpp", macros);
 }
 
 /// The example in C, with its budget.
-fn c(folder: &Path, name: &str, macros: &[&str]) -> PathBuf {
-    let macros: Vec<&str> = ["-std=c11", "-pedantic"].into_iter().chain(macros.iter().copied()).collect();
-    library(folder, name, "fixtures/subjects/budget_cache.c", "cc", &macros)
+fn c(folder: &Path, name: &str, macros: &[&str]) {
+    subject(folder, name, "budget_cache.c", macros);
+}
+
+/// What does what no subject may.
+fn bad(folder: &Path, name: &str, macros: &[&str]) {
+    subject(folder, name, "misbehaves.c", macros);
 }
 
 /// Processes that have a subject from this folder.
@@ -245,7 +237,7 @@ fn a_cpp_program_maps_by_the_reference_cache(#[case] profile: &str, #[case] held
     let libraries = hostview_tests::c::library_folder();
     let program = folder.path().join("cache_client");
     let [headers, driver] =
-        [HEADERS, "fixtures/subjects"].map(|include| format!("-I{}", root().join(include).display()));
+        [SUBJECT_HEADERS, "fixtures/subjects"].map(|include| format!("-I{}", root().join(include).display()));
     let search = format!("-L{}", libraries.display());
     let arguments = ["-std=c++17", &headers, &driver, &search, "-lhostview_cache_c", "-ldl"];
     compile("g++", "fixtures/harness/cache_client.cpp", &program, &arguments);
@@ -310,7 +302,7 @@ fn a_cache_that_is_linked_with_the_driver_meets_the_drop_in() {
         "cc",
         "fixtures/subjects/misbehaves.c",
         &place.join("libascend_hal.so"),
-        &["-shared", "-fPIC", "-Wl,-soname,libascend_hal.so", &format!("-I{}", root().join(HEADERS).display())],
+        &["-shared", "-fPIC", "-Wl,-soname,libascend_hal.so", &format!("-I{}", root().join(SUBJECT_HEADERS).display())],
     );
     let search = format!("-L{}", place.display());
     let runpath = format!("-Wl,-rpath,{}", place.display());
@@ -326,7 +318,7 @@ fn without_its_drop_in_such_a_cache_is_not_run() {
     }
     let folder = tempfile::tempdir().unwrap();
     cpp(folder.path(), "own", &["-DOWN_DRIVER", "-ldl"]);
-    library(folder.path(), "elsewhere", "fixtures/subjects/misbehaves.c", "cc", &["-DANOTHER_DRIVER"]);
+    bad(folder.path(), "elsewhere", &["-DANOTHER_DRIVER"]);
     let alone = folder.path().join("hostview");
     std::fs::copy(hostview_tests::binary(), &alone).unwrap();
     let arguments = ["check", "--subject", "./libown.so"];
@@ -359,7 +351,7 @@ fn a_case_of_a_library_is_replayed_step_by_step() {
     }
     let folder = tempfile::tempdir().unwrap();
     cpp(folder.path(), "sound", &[]);
-    library(folder.path(), "aborts", "fixtures/subjects/misbehaves.c", "cc", &["-DABORTS"]);
+    bad(folder.path(), "aborts", &["-DABORTS"]);
     let steps = |subject: &str, head: &str, read: &str| {
         format!(
             "profile = \"a2a3\"\nthrough = \"cache\"\nsubject = \"./lib{subject}.so\"\n{head}\n\
@@ -391,7 +383,7 @@ fn whichever_law_is_asked_for_a_crash_is_told() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    library(folder.path(), "aborts", "fixtures/subjects/misbehaves.c", "cc", &["-DABORTS"]);
+    bad(folder.path(), "aborts", &["-DABORTS"]);
     let run =
         hostview_in(folder.path(), &["check", "--subject", "./libaborts.so", "--profile", "a2a3", "--law", "V01"]);
     assert_eq!(run.code, Some(1), "{}", run.out);
@@ -406,7 +398,7 @@ fn what_a_subject_leaves_open_is_no_verdict_on_a_later_sequence() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    library(folder.path(), "leaks", "fixtures/subjects/misbehaves.c", "cc", &["-DLEAKS"]);
+    bad(folder.path(), "leaks", &["-DLEAKS"]);
     let arguments = ["check", "--subject", "./libleaks.so", "--profile", "a2a3", "--law", "V04", "--cases", "512"];
     let run = hostview_in(folder.path(), &arguments);
     assert_eq!(run.code, Some(0), "{}", run.out);
@@ -428,7 +420,7 @@ fn what_no_subject_may_do_is_a_verdict_and_leaves_nothing_behind(#[case] what: &
     }
     let folder = tempfile::tempdir().unwrap();
     let macros = format!("-D{what}");
-    library(folder.path(), "bad", "fixtures/subjects/misbehaves.c", "cc", &[&macros]);
+    bad(folder.path(), "bad", &[&macros]);
     let limits = ["--call-limit", "0.4", "--memory-limit", "64", "--cases", "32", "--json", "report.json"];
     let arguments = ["check", "--subject", "./libbad.so", "--profile", "a2a3", "--law", "V17"];
     let arguments: Vec<&str> = arguments.into_iter().chain(limits).collect();
@@ -451,7 +443,7 @@ fn a_suite_that_is_killed_leaves_no_process_and_no_file_behind() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    library(folder.path(), "spins", "fixtures/subjects/misbehaves.c", "cc", &["-DSPINS"]);
+    bad(folder.path(), "spins", &["-DSPINS"]);
     let temporary = folder.path().join("temporary");
     std::fs::create_dir(&temporary).unwrap();
     let mut suite = Command::new(hostview_tests::binary())
@@ -479,10 +471,10 @@ fn what_is_no_subject_is_said_in_one_message() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let source = "fixtures/subjects/misbehaves.c";
-    library(folder.path(), "old", source, "cc", &["-DOLD_VERSION"]);
-    library(folder.path(), "half", source, "cc", &["-DNO_FINALIZE"]);
-    let sound = std::fs::read(cpp(folder.path(), "sound", &[])).unwrap();
+    bad(folder.path(), "old", &["-DOLD_VERSION"]);
+    bad(folder.path(), "half", &["-DNO_FINALIZE"]);
+    cpp(folder.path(), "sound", &[]);
+    let sound = std::fs::read(folder.path().join("libsound.so")).unwrap();
     std::fs::write(folder.path().join("cut.so"), &sound[..3000]).unwrap();
     std::fs::write(folder.path().join("text.so"), "no library").unwrap();
     std::fs::create_dir(folder.path().join("folder.so")).unwrap();
@@ -529,7 +521,7 @@ fn the_header_and_this_side_have_one_layout() {
     let program = "#include <stddef.h>\n#include <stdio.h>\n#include \"hostview_subject.h\"\nint main(void) {\n";
     std::fs::write(&source, format!("{program}{places}}}\n")).unwrap();
     let built = folder.path().join("layout");
-    let headers = format!("-I{}", root().join(HEADERS).display());
+    let headers = format!("-I{}", root().join(SUBJECT_HEADERS).display());
     compile("cc", &source.display().to_string(), &built, &[&headers]);
     let said = String::from_utf8(Command::new(built).output().unwrap().stdout).unwrap();
     let ours: String = hostview::subject::layout().iter().map(|(place, at)| format!("{place} {at}\n")).collect();
