@@ -216,12 +216,29 @@ fn a_bad_case_is_one_message_that_names_place_and_mend(#[case] text: &str, #[cas
     "hostview: t.jsonl:1: a step or call before the header; the first line names the `profile`"
 )]
 #[case::no_json("{", "hostview: t.jsonl:1: column 1: EOF while parsing an object")]
+#[case::a_call_first("{\"call\":\"free\"}", "hostview: t.jsonl:1: a step or call before the header;")]
+#[case::an_unknown_call(
+    "@{\"call\":\"allok\",\"answer\":\"done\",\"injected\":false,\"cost_us\":0}",
+    "hostview: t.jsonl:2: column 61: unknown value `allok`; did you"
+)]
+#[case::an_unknown_error(
+    "@{\"call\":\"free\",\"address\":\"0x0\",\"answer\":\"failed\",\"gave\":\"DRV_ERROR_BSY\",\"injected\":false,\"cost_us\":0}",
+    "hostview: t.jsonl:2: column 101: no error is called `DRV_ERROR_BSY`; did you mean `DRV_ERROR_BUSY`?"
+)]
+#[case::an_unknown_rule(
+    "@{\"call\":\"free\",\"address\":\"0x0\",\"answer\":\"done\",\"injected\":false,\"rule\":\"F99\",\"cost_us\":0}",
+    "hostview: t.jsonl:2: column 76: no rule is called `F99`; `hostview explain` lists them"
+)]
+#[case::only_a_header("@", "hostview: t.jsonl: has no steps;")]
 fn a_bad_trace_names_its_line(#[case] text: &str, #[case] message: &str) {
     let folder = tempfile::tempdir().unwrap();
+    let text = text.replace('@', "{\"profile\":\"a2a3\"}\n");
     std::fs::write(folder.path().join("t.jsonl"), text).unwrap();
-    let run = hostview_in(folder.path(), &["replay", "t.jsonl"]);
-    assert_eq!(run.code, Some(2));
-    assert!(run.err.starts_with(message), "{}", run.err);
+    for command in ["replay", "explain", "shrink"] {
+        let run = hostview_in(folder.path(), &[command, "t.jsonl"]);
+        assert_eq!((run.code, run.out.as_str()), (Some(2), ""));
+        assert!(run.err.starts_with(message), "{}", run.err);
+    }
 }
 
 #[rstest]

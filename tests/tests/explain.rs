@@ -86,6 +86,7 @@ fn what_is_asked_for_is_told(#[case] arguments: &[&str], #[case] said: &str) {
 #[case(&["regster"], "no rule, topic, error or file `regster`; did you mean `register`?")]
 #[case(&["DRV_ERROR_BSY"], "did you mean `DRV_ERROR_BUSY`?")]
 #[case(&["14"], "no rule of the simulated driver answers DRV_ERROR_NO_RESOURCES (14)")]
+#[case(&["fixtures"], "fixtures: is a directory; name a file in it")]
 #[case(&["absent.toml"], "absent.toml: no such file")]
 #[case(&["P1", "--sequence", "3"], "--sequence goes with a file of sequences")]
 #[case(&["P1", "--differing"], "--differing goes with a case")]
