@@ -44,6 +44,25 @@ pub struct Info {
     pub build: *const c_char,
 }
 
+/// `rtMalloc`: context, device, bytes, policy (0 huge pages first, 1 huge pages only, 2 ordinary pages only), and where the
+/// address goes.
+pub type Alloc = unsafe extern "C" fn(*mut c_void, u32, u64, u32, *mut u64) -> i32;
+
+/// `rtFree`: context, address.
+pub type Free = unsafe extern "C" fn(*mut c_void, u64) -> i32;
+
+/// `halHostRegister(DEV_SVM_MAP_HOST)`: context, device, address, bytes, and where the view goes.
+pub type RegisterView = unsafe extern "C" fn(*mut c_void, u32, u64, u64, *mut *mut c_void) -> i32;
+
+/// `halHostUnregister`: context, device, device address.
+pub type UnregisterView = unsafe extern "C" fn(*mut c_void, u32, u64) -> i32;
+
+/// A synchronous copy to the device: context, device, to, from, bytes.
+pub type CopyIn = unsafe extern "C" fn(*mut c_void, u32, u64, *const c_void, u64) -> i32;
+
+/// A synchronous copy from the device: context, device, into, from, bytes.
+pub type CopyOut = unsafe extern "C" fn(*mut c_void, u32, *mut c_void, u64, u64) -> i32;
+
 /// `hv_platform`: the driver, as a cache may call it. Each call answers 0 or an error number over 0, and changes nothing then. In a
 /// table that keeps to the header no call is null.
 #[repr(C)]
@@ -55,16 +74,16 @@ pub struct PlatformTable {
     pub size: u32,
     /// What each call is given first; may be null.
     pub context: *mut c_void,
-    /// `rtMalloc`: device, bytes, policy (0 huge pages first, 1 huge pages only, 2 ordinary pages only), and where the address goes.
-    pub alloc: Option<unsafe extern "C" fn(*mut c_void, u32, u64, u32, *mut u64) -> i32>,
-    /// `rtFree`.
-    pub free: Option<unsafe extern "C" fn(*mut c_void, u64) -> i32>,
-    /// `halHostRegister(DEV_SVM_MAP_HOST)`: device, address, bytes, and where the view goes.
-    pub register_view: Option<unsafe extern "C" fn(*mut c_void, u32, u64, u64, *mut *mut c_void) -> i32>,
-    /// `halHostUnregister`, by the device address.
-    pub unregister_view: Option<unsafe extern "C" fn(*mut c_void, u32, u64) -> i32>,
-    /// A synchronous copy to the device: to, from, bytes.
-    pub copy_in: Option<unsafe extern "C" fn(*mut c_void, u32, u64, *const c_void, u64) -> i32>,
-    /// A synchronous copy from the device: into, from, bytes.
-    pub copy_out: Option<unsafe extern "C" fn(*mut c_void, u32, *mut c_void, u64, u64) -> i32>,
+    /// [`Alloc`].
+    pub alloc: Option<Alloc>,
+    /// [`Free`].
+    pub free: Option<Free>,
+    /// [`RegisterView`].
+    pub register_view: Option<RegisterView>,
+    /// [`UnregisterView`].
+    pub unregister_view: Option<UnregisterView>,
+    /// [`CopyIn`].
+    pub copy_in: Option<CopyIn>,
+    /// [`CopyOut`].
+    pub copy_out: Option<CopyOut>,
 }

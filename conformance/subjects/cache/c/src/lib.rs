@@ -10,7 +10,9 @@ use std::ffi::c_void;
 use std::ptr::{null_mut, with_exposed_provenance, with_exposed_provenance_mut};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use hostview_cache::abi::{Info, OK, PlatformTable, REFUSED, VERSION, features};
+use hostview_cache::abi::{
+    Alloc, CopyIn, CopyOut, Free, Info, OK, PlatformTable, REFUSED, RegisterView, UnregisterView, VERSION, features,
+};
 use hostview_cache::{CacheError, Platform, ViewCache};
 
 /// A cache and the platform that it was given: `hv_subject`.
@@ -27,12 +29,12 @@ struct State {
 #[derive(Clone, Copy, Debug)]
 struct Driver {
     context: *mut c_void,
-    alloc: unsafe extern "C" fn(*mut c_void, u32, u64, u32, *mut u64) -> i32,
-    free: unsafe extern "C" fn(*mut c_void, u64) -> i32,
-    register_view: unsafe extern "C" fn(*mut c_void, u32, u64, u64, *mut *mut c_void) -> i32,
-    unregister_view: unsafe extern "C" fn(*mut c_void, u32, u64) -> i32,
-    copy_in: unsafe extern "C" fn(*mut c_void, u32, u64, *const c_void, u64) -> i32,
-    copy_out: unsafe extern "C" fn(*mut c_void, u32, *mut c_void, u64, u64) -> i32,
+    alloc: Alloc,
+    free: Free,
+    register_view: RegisterView,
+    unregister_view: UnregisterView,
+    copy_in: CopyIn,
+    copy_out: CopyOut,
 }
 
 impl Driver {
